@@ -1,5 +1,5 @@
-//! Daemons inside the server. They speak the same protocol over memory; whoever runs them calls
-//! [`Handle::connect_builtin`] where an external one would dial.
+//! Built-in daemons. They use the same protocol over memory: [`Handle::connect_builtin`] replaces the dialing of an external
+//! daemon.
 
 use std::time::Duration;
 
@@ -15,19 +15,19 @@ use coder_store::jobs;
 use coder_wire::bytes::ByteStream;
 use coder_wire::extension::Extensions;
 
-use crate::provisioning::rescue::end_job::give_up;
+use crate::provisioning::rescue::end_job::end_job;
 use crate::provisioning::session::Session;
-use crate::provisioning::session::admit::Admitted;
 use crate::provisioning::session::attach::{fresh_session, hash};
+use crate::provisioning::session::authenticate::Authenticated;
 use crate::server::Handle;
 
-/// Bytes under way in each direction.
+/// Bytes that are buffered in each direction.
 const BUFFER_BYTES: usize = 64 << 10;
 
-/// How long a daemon gets to hand over the state that the one before it left, before the job ends without.
+/// How long a daemon has to send the state that the previous process saved, before the job ends without it.
 const SALVAGE: Duration = Duration::from_secs(3);
 
-/// A daemon inside the server, with the session that makes its jobs its own.
+/// A built-in daemon, with the session that owns its jobs.
 #[derive(Clone)]
 pub struct Builtin {
     index: u32,
@@ -35,7 +35,7 @@ pub struct Builtin {
 }
 
 impl Builtin {
-    /// The hash of its session: no secret, and how the process after this one recognises its jobs.
+    /// The hash of its session. It is not secret. The next process recognizes its jobs by it.
     #[must_use]
     pub fn session(&self) -> Sha256Digest {
         hash(&self.session)
@@ -75,22 +75,22 @@ impl Handle {
             api_version: protocol::CURRENT.to_string(),
         };
         let daemon = daemons::upsert(&mut app.store.single().await?, &join, app.now()).await?;
-        let extensions = Extensions::ALL.intersection(app.config.provisioning.extensions);
-        let admitted = Admitted { extensions, ..Admitted::official(join) };
-        let session = Session::admitted(app.clone(), daemon, &admitted, self.address());
+        let extensions = Extensions::ALL.both(app.config.provisioning.extensions);
+        let authenticated = Authenticated { extensions, ..Authenticated::official(join) };
+        let session = Session::authenticated(app.clone(), daemon, &authenticated, self.address());
         let session = session.with_session(builtin.session.clone());
         let (near, far) = tokio::io::duplex(BUFFER_BYTES);
         app.lifecycle.spawn("built-in daemon session", session.run(near));
         Ok((far, extensions))
     }
 
-    /// Ends the jobs of built-in daemons whose process is known to be gone, by the hashes of their sessions. Call it when
-    /// nothing runs for them any more. A workspace build gets a moment first, in which the daemon that has the directory
-    /// now hands over the state that was left there, which also ends the job.
+    /// Ends the jobs of built-in daemons whose process has ended, by the hashes of their sessions. Call it when nothing runs
+    /// for them any more. A workspace build waits for a moment: the daemon that uses the directory now may send the state
+    /// that was saved there, which also ends the job.
     ///
     /// # Errors
-    /// When the database fails; the jobs then end when the grace of their sessions does.
-    pub async fn end_builtin_jobs(&self, former: &[Sha256Digest]) -> Result<(), coder_store::Error> {
+    /// When the database fails. The jobs then end with the grace period of their sessions.
+    pub async fn end_builtin_jobs(&self, former: &[Hashed]) -> Result<(), coder_store::Error> {
         let mut open = Vec::new();
         let mut tx = self.app.store.reader().await?;
         for session in former {
@@ -117,11 +117,11 @@ impl Handle {
     }
 
     async fn end_builtin_job(&self, job: JobId) -> Result<(), coder_store::Error> {
-        let ending = Ending { guard: Guard::Open, cause: Cause::DaemonProcessGone };
-        give_up(&self.app, job, &ending).await.map(drop)
+        let said = "Coder: the server process that ran the job is gone.";
+        end_job(&self.app, job, While::Open, DAEMON_LOST, said).await.map(|_| ())
     }
 
-    /// Under which URL workspaces reach us: the configured one, or the listener's.
+    /// The URL at which workspaces reach this server: the configured one, or the listener's.
     fn address(&self) -> String {
         if let Some(url) = &self.app.config.access_url {
             return url.as_str().trim_end_matches('/').to_owned();

@@ -12,16 +12,16 @@ use coder_wire::extension::Extensions;
 use jiff::SignedDuration;
 use url::Url;
 
-/// Everything a server can be told at start.
+/// The settings of a server.
 #[derive(Clone, Debug, Default)]
 pub struct Config {
-    /// URL under which people and daemons reach this server; `None` means "as the request says".
+    /// URL at which people and daemons reach this server. `None` uses the host of each request.
     pub access_url: Option<Url>,
-    /// Whether browsers that come by another name are sent to the access URL.
+    /// Whether browsers that use another host name are redirected to the access URL.
     pub redirect_to_access_url: bool,
     /// Where to listen.
     pub listen: Listen,
-    /// Which proxies in front of us are believed.
+    /// Trusted proxies.
     pub proxies: Proxies,
     /// Sessions, tokens and passwords.
     pub sessions: Sessions,
@@ -29,16 +29,16 @@ pub struct Config {
     pub limits: Limits,
     /// Jobs and daemons.
     pub provisioning: Provisioning,
-    /// What workspaces may do.
+    /// Workspaces.
     pub workspaces: Workspaces,
-    /// Accounts elsewhere.
+    /// External authentication.
     pub external_auth: ExternalAuth,
     /// Where `/bin/` and `/install.sh` find our own executable; `None` turns both off.
     pub executable: Option<PathBuf>,
 }
 
 impl Config {
-    /// Whether browsers must send our cookies over HTTPS only: it is set, or they can only come that way.
+    /// Whether cookies are marked `Secure`: it is configured, or people can only use HTTPS.
     #[must_use]
     pub fn has_secure_cookies(&self) -> bool {
         let access_url_is_https = self.access_url.as_ref().is_some_and(|url| url.scheme() == "https");
@@ -70,13 +70,13 @@ pub struct Listen {
 pub struct Https {
     /// Address to bind.
     pub address: SocketAddr,
-    /// Certificate chains with their keys; the first one answers for unknown names.
+    /// Certificate chains with their keys. The first one is used for unknown names.
     pub certificates: Vec<CertificateFiles>,
     /// Oldest protocol version accepted.
     pub min_version: TlsVersion,
     /// Bundle of authorities that sign client certificates.
     pub client_ca: Option<PathBuf>,
-    /// What is asked of clients.
+    /// Client authentication.
     pub client_auth: ClientAuth,
 }
 
@@ -102,10 +102,10 @@ pub enum TlsVersion {
 /// `--tls-client-auth` (scheduling-and-auth 7.4).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum ClientAuth {
-    /// Clients are not asked for a certificate.
+    /// No certificate is requested.
     #[default]
     None,
-    /// Asked, not required, not verified.
+    /// Requested, not required, not verified.
     Request,
     /// Required, not verified against an authority.
     RequireAny,
@@ -115,10 +115,10 @@ pub enum ClientAuth {
     RequireAndVerify,
 }
 
-/// Which forwarded addresses are believed.
+/// Trusted proxies and the headers in which they forward client addresses.
 #[derive(Clone, Debug, Default)]
 pub struct Proxies {
-    /// Headers that carry the client's address; the first one that a request has counts.
+    /// Headers with the client's address. The first one that a request has is used.
     pub headers: Vec<String>,
     /// Networks of the proxies that may send them.
     pub origins: Vec<Network>,
@@ -137,18 +137,17 @@ impl Proxies {
 pub struct Sessions {
     /// Lifetime of a login session.
     pub duration: Duration,
-    /// Whether use pushes the end of a session forward.
+    /// Whether use extends a session.
     pub refresh_expiry: bool,
     /// Longest lifetime of a token.
     pub max_token_lifetime: Duration,
     /// Longest lifetime of an owner's token.
     pub max_admin_token_lifetime: Duration,
-    /// Lifetime of a token that asked for none.
+    /// Lifetime of a token without a requested one.
     pub default_token_lifetime: Duration,
     /// Whether people may log in with a password.
     pub password_auth: bool,
-    /// Whether cookies are marked `Secure` even if nothing else says that people come over HTTPS; ask
-    /// [`Config::has_secure_cookies`].
+    /// Whether cookies are always marked `Secure`. See [`Config::has_secure_cookies`].
     pub secure_cookie: bool,
     /// `SameSite` of the session cookie.
     pub same_site: SameSite,
@@ -195,25 +194,25 @@ pub struct Limits {
     pub login_per_minute: u32,
     /// Uploads and downloads a minute.
     pub files_per_minute: u32,
-    /// Open connections, without upgraded ones; never more than half of the files that the process may open.
+    /// Open connections, without upgraded ones; at most half of the open files of the process.
     pub connections: usize,
-    /// Time a peer has to send the head of a request or finish a TLS handshake.
+    /// Time for the head of a request, and for a TLS handshake.
     pub head_timeout: Duration,
     /// Time between two requests on one connection.
     pub idle_timeout: Duration,
-    /// As `idle_timeout`, for connections of trusted proxies: load balancers want theirs kept for 10 minutes.
+    /// As `idle_timeout`, for connections of trusted proxies. Load balancers keep theirs for up to 10 minutes.
     pub proxy_idle_timeout: Duration,
-    /// Time in which a peer must send 16 KiB of a request body, or take them of a response.
+    /// Time in which a peer must send 16 KiB of a request body, or read 16 KiB of a response.
     pub stall_timeout: Duration,
     /// Largest uploaded file, and largest content of a converted zip.
     pub upload_bytes: usize,
-    /// How many bytes of uploaded files that no template version uses one user may have.
+    /// Most bytes of uploaded files of one user that no template version uses.
     pub unused_upload_bytes: u64,
-    /// Where files are while they arrive; none for the system's folder for temporary files.
+    /// Folder for temporary files; `None` for the system's.
     pub spool_directory: Option<PathBuf>,
-    /// Gives freed memory back to the operating system; none where the allocator does so by itself.
+    /// Returns freed memory to the operating system; `None` where the allocator does so.
     pub release_memory: Option<fn()>,
-    /// Time given to requests and tasks between the soft and the hard stop.
+    /// Time for requests and tasks between the soft and the hard stop.
     pub shutdown_grace: Duration,
 }
 
@@ -241,23 +240,23 @@ impl Default for Limits {
 /// Jobs and daemons (scheduling-and-auth 0, 3.6, 7.3).
 #[derive(Clone, Debug)]
 pub struct Provisioning {
-    /// Daemons inside the server; zero turns them off.
+    /// Number of built-in daemons.
     pub builtin_daemons: u32,
     /// Deployment-wide pre-shared key of external daemons.
     pub psk: Option<Secret>,
-    /// Silence after which a started job is failed.
+    /// Time without an update after which a running job fails.
     pub hung_after: Duration,
-    /// Waiting time after which a job nobody took is failed.
+    /// Time after which a pending job fails, when no daemon could run it.
     pub pending_after: Duration,
-    /// How often such jobs are looked for.
+    /// Interval of the job reaper.
     pub reap_every: Duration,
     /// Time a daemon has to stop Terraform gracefully when its job is canceled.
     pub force_cancel_after: Duration,
-    /// Time that a daemon whose connection was cut has to come back to its jobs, if it can.
+    /// Grace period in which a daemon with the extension `resume` may reconnect and continue its jobs.
     pub daemon_grace: Duration,
-    /// What is granted of what daemons offer (docs/extensions.md).
+    /// Protocol extensions that are granted to daemons (docs/extensions.md).
     pub extensions: Extensions,
-    /// Whether waiting daemons and followers are woken; off only to show what they find by looking alone.
+    /// Whether waiting daemons and followers are woken. Tests turn it off to test polling.
     pub wake_ups: bool,
     /// Bytes of log output kept for one job; later lines are dropped.
     pub log_bytes: i64,
@@ -280,26 +279,12 @@ impl Default for Provisioning {
     }
 }
 
-impl Provisioning {
-    /// After which time the server ends a job.
-    #[must_use]
-    pub fn limits(&self) -> lifecycle::Limits {
-        let signed = |limit| SignedDuration::try_from(limit).unwrap_or(SignedDuration::MAX);
-        lifecycle::Limits {
-            reconnect_grace: signed(self.daemon_grace),
-            hung_after: signed(self.hung_after),
-            pending_after: signed(self.pending_after),
-            ..lifecycle::Limits::default()
-        }
-    }
-}
-
-/// Accounts elsewhere, whose tokens builds get.
+/// External authentication.
 #[derive(Clone, Debug)]
 pub struct ExternalAuth {
-    /// Where people can have accounts; each id once.
+    /// The providers; each id once.
     pub providers: Vec<Provider>,
-    /// Time that a provider has for an answer.
+    /// Time limit for requests to providers.
     pub timeout: Duration,
 }
 
@@ -309,7 +294,7 @@ impl Default for ExternalAuth {
     }
 }
 
-/// What workspaces may do (scheduling-and-auth 7.3).
+/// Workspaces (scheduling-and-auth 7.3).
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Workspaces {
     /// `--allow-workspace-renames`.

@@ -1,4 +1,4 @@
-//! What every handler and task can reach: settings, store, clock, wake-ups and the few process-wide caches.
+//! The shared context of handlers and tasks: settings, store, clock, wake-ups and the process-wide caches.
 
 use std::sync::Arc;
 
@@ -10,7 +10,7 @@ use coder_store::Store;
 use crate::authn::password::Hasher;
 use crate::config::Config;
 use crate::events::Events;
-use crate::external_auth::providers::Accounts;
+use crate::external_auth::providers::ExternalAuthProviders;
 use crate::http::limits::RateLimits;
 use crate::lifecycle::Lifecycle;
 use crate::memory::Memory;
@@ -26,13 +26,13 @@ pub struct Ctx {
     pub config: Config,
     /// The database.
     pub store: Store,
-    /// Where "now" comes from.
+    /// The source of the current time.
     pub clock: Arc<dyn Clock>,
     /// Wake-ups between tasks.
     pub events: Events,
-    /// Who gets the next job.
+    /// Hands jobs to daemons.
     pub scheduler: Scheduler,
-    /// What we say about ourselves.
+    /// The versions of this server.
     pub build: Build,
     /// Identity of this deployment, the same on all replicas.
     pub deployment_id: String,
@@ -42,20 +42,20 @@ pub struct Ctx {
     pub lifecycle: Lifecycle,
     /// Password hashing with bounded concurrency.
     pub passwords: Hasher,
-    /// What peers can make us hold.
+    /// Memory that requests and daemons may take.
     pub memory: Memory,
     /// Requests per minute.
     pub rates: RateLimits,
-    /// Accounts elsewhere.
-    pub accounts: Accounts,
-    /// What is counted for Prometheus.
+    /// External authentication.
+    pub external_auth: ExternalAuthProviders,
+    /// Prometheus metrics.
     pub metrics: Metrics,
 }
 
 /// Versions.
 #[derive(Clone, Debug)]
 pub struct Build {
-    /// What peers are told: the version we are compatible with, `v2.30.0+0123abc` (http-api 1.8).
+    /// The version that peers see, `v2.30.0+0123abc`: the one that this server is compatible with (http-api 1.8).
     pub compatible: String,
     /// Our own version.
     pub product: String,

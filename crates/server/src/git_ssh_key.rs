@@ -1,4 +1,4 @@
-//! The SSH key pair with which a user's workspaces reach Git: made when it is first needed, kept from then on.
+//! The SSH key pair that a user's workspaces use for Git. It is generated at first use.
 
 use coder_domain::Timestamp;
 use coder_domain::ids::UserId;
@@ -10,7 +10,7 @@ use ssh_key::private::{Ed25519Keypair, Ed25519PrivateKey, KeypairData};
 use ssh_key::public::Ed25519PublicKey;
 use ssh_key::{LineEnding, PrivateKey};
 
-/// The key pair of a user. Whoever makes one at the same moment, all get the same.
+/// The key pair of a user. Concurrent callers get the same one.
 ///
 /// # Errors
 /// Only when the database fails.

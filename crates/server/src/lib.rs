@@ -25,7 +25,7 @@ pub mod router;
 pub mod routes;
 pub mod server;
 pub mod spool;
-pub mod stored;
+pub mod stored_file;
 pub mod tasks;
 
 pub use config::Config;

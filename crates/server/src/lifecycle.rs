@@ -1,4 +1,4 @@
-//! Two-stage stop and the list of running tasks: soft means finish what is under way, hard means drop it.
+//! The two-stage stop and the list of running tasks. The soft stop lets work in progress finish, the hard stop drops it.
 
 use std::future::Future;
 use std::panic::AssertUnwindSafe;
@@ -8,7 +8,7 @@ use futures_util::FutureExt;
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
-/// Shared by everything that runs; a clone is the same object.
+/// Stop signals and running tasks. Clones share them.
 #[derive(Clone, Debug, Default)]
 pub struct Lifecycle {
     soft: CancellationToken,
@@ -29,16 +29,16 @@ impl Lifecycle {
         &self.soft
     }
 
-    /// Fires when work under way is dropped.
+    /// Fires when work in progress is dropped.
     #[must_use]
     pub const fn hard(&self) -> &CancellationToken {
         &self.hard
     }
 
-    /// Runs `task` until it ends or the hard stop; a panic inside is logged, not spread.
+    /// Runs `task` until it ends or the hard stop. A panic inside is logged.
     pub fn spawn(&self, name: &'static str, task: impl Future<Output = ()> + Send + 'static) {
         let hard = self.hard.clone();
-        // On the heap once: each layer below would keep a place of the task's size twice.
+        // Boxed, because each layer below would hold the future twice.
         let work = AssertUnwindSafe(Box::pin(task)).catch_unwind();
         self.tasks.spawn(async move {
             if let Some(Err(_)) = hard.run_until_cancelled(work).await {

@@ -1,5 +1,5 @@
-//! What peers can make the server hold while their requests run: one bound for each kind, shared fairly between users,
-//! keys and addresses (`coder_wire::budget`). Everything is given back when the request ends.
+//! Budgets for memory and disk that requests and daemons take: one for each kind, shared fairly between users, keys and
+//! addresses (`coder_wire::budget`). A request returns what it reserved when it ends.
 
 use std::net::IpAddr;
 use std::path::PathBuf;
@@ -21,47 +21,47 @@ use crate::http::error::Error;
 const MIB: usize = 1 << 20;
 /// For bodies and files of up to [`SMALL`] bytes, so that ordinary requests never wait for large ones.
 const SMALL_TOTAL: usize = 32 * MIB;
-/// For everything else that is in memory: bodies and what is made of them, messages of daemons, responses nobody reads.
+/// For everything else in memory: bodies and what is parsed from them, messages of daemons, responses that wait for a peer.
 const LARGE_TOTAL: usize = 96 * MIB;
-/// For what arrived from daemons and was not read yet.
+/// For bytes that arrived from daemons and wait in buffers.
 const UNREAD_TOTAL: usize = 48 * MIB;
-/// For files on their way, which are on the disk.
+/// For temporary files on the disk.
 const DISK_TOTAL: usize = 2048 * MIB;
 /// The most that one daemon's connection may reserve.
 const CONNECTION: usize = 32 * MIB;
 
 /// Longest small body.
 pub const SMALL: usize = 16 << 10;
-/// Bodies of so many bytes need no reservation.
+/// Bodies up to this length need no reservation.
 const TINY: usize = 1 << 10;
-/// What a JSON document costs besides its bytes while it is worked on: the values that are made of it.
+/// Memory of a parsed JSON document, as a multiple of its bytes.
 const JSON_COPIES: usize = 4;
-/// Reservations for bodies grow by so many bytes.
+/// The step by which reservations for bodies grow.
 const STEP: usize = 64 << 10;
-/// Responses of so many bytes are held until the peer has read them, so they count.
+/// Responses from this length on are reserved until the peer has read them.
 const RESPONSE: usize = 64 << 10;
-/// What a response takes that is read from the database or the disk as the peer reads.
+/// The reservation of a response that is streamed from the database or the disk.
 const STREAMED: usize = 1 << 20;
-/// How long a request waits for others to end before it is refused.
-const PATIENCE: Duration = Duration::from_secs(10);
-/// Responses of more bytes do not wait.
-const MUCH: usize = 4 << 20;
-/// How long a response waits, which is in memory already.
-const RESPONSE_PATIENCE: Duration = Duration::from_secs(2);
+/// How long a request waits for a reservation before it is refused.
+const REQUEST_WAIT: Duration = Duration::from_secs(10);
+/// Longer responses do not wait for a reservation.
+const NO_WAIT: usize = 4 << 20;
+/// How long a response waits for a reservation. It is in memory meanwhile.
+const RESPONSE_WAIT: Duration = Duration::from_secs(2);
 
-/// The bounds of a server.
+/// The budgets of a server.
 #[derive(Debug)]
 pub struct Memory {
     small: Budget,
     large: Budget,
     unread: Budget,
     disk: Budget,
-    /// Where files are while they arrive.
+    /// The folder for temporary files.
     pub directory: PathBuf,
 }
 
 impl Memory {
-    /// The bounds, all free.
+    /// Empty budgets.
     #[must_use]
     pub fn new(limits: &Limits) -> Self {
         Self {
@@ -73,7 +73,7 @@ impl Memory {
         }
     }
 
-    /// The accounts of somebody.
+    /// The accounts of a user, a key or an address.
     #[must_use]
     pub fn holder(&self, holder: u128) -> Holder {
         Holder {
@@ -85,8 +85,8 @@ impl Memory {
         }
     }
 
-    /// The accounts of whoever calls from an address and is not known yet. IPv6 addresses of one network count together,
-    /// since a host has all of them.
+    /// The accounts of an address, for requests before authentication. IPv6 addresses of one /64 network share accounts, since
+    /// one host has all of them.
     #[must_use]
     pub fn of_address(&self, address: IpAddr) -> Holder {
         self.holder(match address {
@@ -95,13 +95,13 @@ impl Memory {
         })
     }
 
-    /// What is reserved now, on the disk too.
+    /// Bytes that are reserved now, including the disk.
     #[must_use]
     pub fn used(&self) -> usize {
         [&self.small, &self.large, &self.unread, &self.disk].map(Budget::used).iter().sum()
     }
 
-    /// The most memory, and the most of the disk, that was reserved at once since this was asked last.
+    /// The peaks of reserved memory and disk since the last call.
     #[must_use]
     pub fn take_peaks(&self) -> (usize, usize) {
         let memory = [&self.small, &self.large, &self.unread];
@@ -116,18 +116,18 @@ pub struct Holder {
     large: Account,
     unread: Account,
     disk: Account,
-    /// What the request has reserved, until its response is made.
+    /// Reservations of the request, until its response is made.
     request: Arc<Mutex<Vec<Reservation>>>,
 }
 
 impl Holder {
-    /// The same request, whose caller is known now.
+    /// The same request, on the accounts of its authenticated user.
     #[must_use]
     pub fn of_user(&self, memory: &Memory, user: UserId) -> Self {
         Self { request: Arc::clone(&self.request), ..memory.holder(user.0.as_u128()) }
     }
 
-    /// For one daemon's connection.
+    /// Accounts for one daemon's connection.
     #[must_use]
     pub fn connection(&self) -> Self {
         Self { large: self.large.connection(CONNECTION), ..self.clone() }
@@ -139,7 +139,7 @@ impl Holder {
         &self.large
     }
 
-    /// The account of what daemons sent and nobody read yet.
+    /// The account of buffered bytes from daemons.
     #[must_use]
     pub const fn unread(&self) -> &Account {
         &self.unread
@@ -169,12 +169,12 @@ impl Holder {
     }
 }
 
-/// The accounts of a request; none where a router is driven without its layers.
+/// The accounts of a request; `None` when a test calls a handler without the layers.
 pub fn of(request: &Request) -> Option<&Holder> {
     request.extensions().get()
 }
 
-/// What a body of JSON takes while it arrives, and what is made of it.
+/// The reservation for a JSON body and the values that are parsed from it.
 #[derive(Debug)]
 pub struct BodyReservation {
     small: Reservation,
@@ -182,7 +182,7 @@ pub struct BodyReservation {
 }
 
 impl BodyReservation {
-    /// Reserves what a body of `bytes` takes; waits a moment for others to end.
+    /// Reserves memory for a body of `bytes`, or fails after [`REQUEST_WAIT`].
     pub async fn grow(&mut self, bytes: usize) -> Result<(), Error> {
         if bytes <= TINY {
             return Ok(());
@@ -190,18 +190,18 @@ impl BodyReservation {
         if bytes <= SMALL {
             return wait(self.small.grow(SMALL)).await;
         }
-        let wanted = (JSON_COPIES * bytes).next_multiple_of(STEP);
-        if self.large.amount() < wanted {
-            wait(self.large.grow(wanted)).await?;
+        let needed = (JSON_COPIES * bytes).next_multiple_of(STEP);
+        if self.large.amount() < needed {
+            wait(self.large.grow(needed)).await?;
         }
         self.small.shrink(0);
         Ok(())
     }
 }
 
-/// Waits for a reservation, and no longer than a request should.
+/// Waits for a reservation for at most [`REQUEST_WAIT`].
 pub async fn wait(reserved: impl Future<Output = ()>) -> Result<(), Error> {
-    tokio::time::timeout(PATIENCE, reserved).await.map_err(|_| busy())
+    tokio::time::timeout(REQUEST_WAIT, reserved).await.map_err(|_| busy())
 }
 
 fn busy() -> Error {
@@ -209,8 +209,8 @@ fn busy() -> Error {
         .detail("Nothing was changed. Try again in a moment, with fewer large requests at once.")
 }
 
-/// Counts a response that is in memory until the peer has read it.
-pub async fn count_response(response: Response, holder: &Holder) -> Response {
+/// Reserves memory for a response until the peer has read it.
+pub async fn reserve_response(response: Response, holder: &Holder) -> Response {
     let size = match response.body().size_hint().exact() {
         Some(size) => usize::try_from(size).unwrap_or(usize::MAX),
         None => STREAMED,
@@ -219,21 +219,21 @@ pub async fn count_response(response: Response, holder: &Holder) -> Response {
         return response;
     }
     let mut reservation = holder.large.reserve();
-    // What is in memory already cannot wait for long, and what takes much of it not at all.
-    let patience = if size > MUCH { Duration::ZERO } else { RESPONSE_PATIENCE };
-    if tokio::time::timeout(patience, reservation.grow(size)).await.is_err() {
+    // The response is in memory already, so it waits for a short time only, and a large one not at all.
+    let wait = if size > NO_WAIT { Duration::ZERO } else { RESPONSE_WAIT };
+    if tokio::time::timeout(wait, reservation.grow(size)).await.is_err() {
         return busy().into_response();
     }
-    response.map(|body| Body::new(Counted { body, _reservation: reservation }))
+    response.map(|body| Body::new(ReservedBody { body, _reservation: reservation }))
 }
 
-/// A body with what is reserved for it.
-struct Counted {
+/// A body with its reservation.
+struct ReservedBody {
     body: Body,
     _reservation: Reservation,
 }
 
-impl HttpBody for Counted {
+impl HttpBody for ReservedBody {
     type Data = Bytes;
     type Error = axum::Error;
 

@@ -1,4 +1,4 @@
-//! Workspace owners as templates see them before Terraform runs.
+//! Workspace owners as `data.coder_workspace_owner` shows them before Terraform runs.
 
 use coder_domain::ids::{OrganizationId, UserId};
 use coder_source::Owner;
@@ -10,7 +10,7 @@ use crate::http::{Caller, Error, Result};
 /// The group that all members of an organization are in.
 pub const EVERYONE: &str = "Everyone";
 
-/// Who pushes a template stands for the owner of workspaces to come.
+/// The user who pushes a template stands for the owner of future workspaces.
 pub fn caller(caller: &Caller, organization: OrganizationId) -> Owner {
     let roles = caller.subject.organizations.get(&organization);
     let roles = roles.map(|roles| roles.iter().map(|role| role.as_str().to_owned()).collect());
@@ -24,7 +24,7 @@ pub async fn find(tx: &mut Tx, user: UserId, organization: OrganizationId) -> Re
     Ok(owner(&user, organization, member.map(|member| member.roles)))
 }
 
-/// What an import's plan sees (terraform 1.1).
+/// The owner in the plan of an import (terraform 1.1).
 pub fn of_import() -> Owner {
     Owner::for_import(vec![EVERYONE.to_owned()])
 }

@@ -7,7 +7,7 @@ use tokio::time::sleep;
 /// Time between two attempts.
 pub(crate) const RETRY_AFTER: Duration = Duration::from_millis(500);
 
-/// Tries until it succeeds, or fails in a way that `is_worth_it` gives up on.
+/// Repeats `attempt` until it succeeds, or fails with an error for which `is_worth_it` is false.
 pub(crate) async fn retry_while<T, E, Attempt: Future<Output = Result<T, E>>>(
     mut attempt: impl FnMut() -> Attempt,
     mut is_worth_it: impl FnMut(&E) -> bool,

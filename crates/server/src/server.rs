@@ -13,8 +13,8 @@ use crate::config::Config;
 use crate::context::{App, Build, Ctx};
 use crate::events::Events;
 use crate::external_auth;
-use crate::external_auth::providers::Accounts;
-use crate::http::connection::{Service, Shared};
+use crate::external_auth::providers::ExternalAuthProviders;
+use crate::http::connection::{ConnectionService, Service};
 use crate::http::connection_limit::ConnectionLimit;
 use crate::http::limits::RateLimits;
 use crate::http::listen::Listener;
@@ -27,7 +27,7 @@ use crate::provisioning::dispatch::scheduler::Scheduler;
 use crate::router;
 use crate::tasks;
 
-/// Connections to the metrics at once.
+/// Most connections to the metrics listener.
 const METRICS_CONNECTIONS: usize = 32;
 
 /// What a server needs besides its settings.
@@ -43,14 +43,14 @@ pub struct Deps {
 /// Why a server could not be built or run.
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
-    /// The database refused what a server needs at start.
+    /// The database failed at the start.
     #[error("cannot read the deployment's identity from the database")]
     Store(#[from] coder_store::Error),
     /// TLS settings.
     #[error("cannot set up TLS")]
     Tls(#[from] tls::Error),
-    /// Providers of accounts elsewhere.
-    #[error("cannot talk to providers of accounts elsewhere")]
+    /// External authentication providers.
+    #[error("cannot set up external authentication")]
     ExternalAuth(#[from] external_auth::SetupError),
     /// An address that cannot be bound.
     #[error("cannot listen on {address}: choose another address or stop what uses it")]
@@ -76,7 +76,7 @@ pub struct Server {
     metrics_address: Option<SocketAddr>,
 }
 
-/// What others hold of a server: its context, its addresses, and how to ask it something without a socket.
+/// A reference to a server: its context, its addresses, and its routes without a socket.
 #[derive(Clone)]
 pub struct Handle {
     /// The context.
@@ -98,7 +98,7 @@ impl Handle {
 }
 
 impl Server {
-    /// Reads the deployment's identity, sets up TLS and binds the addresses. Nothing is answered before [`Self::run`].
+    /// Reads the deployment's identity, sets up TLS and binds the addresses. [`Self::run`] serves them.
     pub async fn build(config: Config, deps: Deps) -> Result<Self, Error> {
         let (mut listeners, mut http, mut https) = (Vec::new(), None, None);
         if let Some(address) = config.listen.http {
@@ -120,13 +120,13 @@ impl Server {
         Ok(Self { app, listeners, metrics, http, https, metrics_address })
     }
 
-    /// What others may hold.
+    /// A handle, which can be cloned.
     #[must_use]
     pub fn handle(&self) -> Handle {
         Handle { app: self.app.clone(), http: self.http, https: self.https, metrics: self.metrics_address }
     }
 
-    /// Answers requests and runs the background tasks until `stop`, then lets what is under way finish.
+    /// Serves requests and runs the background tasks until `stop`, then waits for requests and tasks in progress.
     pub async fn run(self, stop: CancellationToken) -> Result<(), Error> {
         if self.listeners.is_empty() {
             return Err(Error::NoAddress);
@@ -136,16 +136,20 @@ impl Server {
         let limits = app.config.limits.clone();
         tasks::start(&app);
         let proxies = &app.config.proxies;
-        let shared = |service| Shared::new(service, limits.clone(), proxies.clone(), life.soft().clone());
-        let http = shared(router::service(app.clone()));
+        let connection_service =
+            |service| ConnectionService::new(service, limits.clone(), proxies.clone(), life.soft().clone());
+        let http = connection_service(router::service(app.clone()));
         let limit = ConnectionLimit::new(connections(limits.connections), proxies.clone());
         for listener in self.listeners {
             life.spawn("listener", listener.run(Arc::clone(&http), Arc::clone(&limit), life.clone()));
         }
         if let Some(listener) = self.metrics {
-            // Apart from the others, so that a full server can still be watched.
+            // A limit of its own, so that metrics can be read when the server is full.
             let limit = ConnectionLimit::new(METRICS_CONNECTIONS, proxies.clone());
-            life.spawn("metrics", listener.run(shared(metrics::service(app.clone())), limit, life.clone()));
+            life.spawn(
+                "metrics",
+                listener.run(connection_service(metrics::service(app.clone())), limit, life.clone()),
+            );
         }
         stop.cancelled().await;
         let dropped = life.stop(limits.shutdown_grace).await;
@@ -156,8 +160,8 @@ impl Server {
     }
 }
 
-/// How many connections may be open: half of the files that this process may open are for the database, upgraded
-/// connections and everything else.
+/// How many connections may be open. Half of the open files of this process are left for the database, upgraded connections
+/// and everything else.
 fn connections(configured: usize) -> usize {
     let files = rustix::process::getrlimit(rustix::process::Resource::Nofile).current;
     let half = files.map_or(usize::MAX, |files| usize::try_from(files / 2).unwrap_or(usize::MAX));
@@ -175,7 +179,7 @@ async fn bind(address: SocketAddr, tls: Option<tokio_rustls::TlsAcceptor>) -> Re
     Listener::bind(address, tls).await.map_err(|source| Error::Bind { address, source })
 }
 
-/// Makes the context without any listener; tests drive the router through it.
+/// Makes the context without listeners. Tests call the router with it.
 pub async fn context(config: Config, deps: Deps) -> Result<App, Error> {
     let Deps { store, clock, build } = deps;
     coder_store::encryption::register(&store, clock.now()).await?;
@@ -183,12 +187,12 @@ pub async fn context(config: Config, deps: Deps) -> Result<App, Error> {
     let deployment_id = settings::deployment_id(&mut tx).await?;
     let default_organization = organizations::get_default(&mut tx).await?.id;
     drop(tx);
-    let events = if config.provisioning.wake_ups { Events::new() } else { Events::deaf() };
+    let events = if config.provisioning.wake_ups { Events::new() } else { Events::disabled() };
     let scheduler = Scheduler::new(store.clone(), clock.clone(), events.clone());
     let passwords = password::Hasher::new(config.sessions.password_concurrency);
     let rates = RateLimits::new(&config.limits);
     let memory = Memory::new(&config.limits);
-    let accounts = Accounts::new(&config.external_auth)?;
+    let external_auth = ExternalAuthProviders::new(&config.external_auth)?;
     Ok(Arc::new(Ctx {
         config,
         store,
@@ -202,7 +206,7 @@ pub async fn context(config: Config, deps: Deps) -> Result<App, Error> {
         passwords,
         memory,
         rates,
-        accounts,
+        external_auth,
         metrics: Metrics::default(),
     }))
 }

@@ -1,5 +1,5 @@
-//! Files on their way: on the disk as they arrive, so that none takes its length in memory. A spool has no name and is
-//! gone with its handle, however the process ends.
+//! Uploads and downloads in progress. They are written to the disk as they arrive, so that no file is held in memory. A
+//! spool file has no name: it is removed with its handle, however the process ends.
 
 use std::io::{self, Read, Seek as _, SeekFrom, Write};
 
@@ -13,12 +13,12 @@ use tempfile::SpooledTempFile;
 
 use crate::memory::{Holder, Memory, SMALL};
 
-/// What a spool on the disk reserves at least and grows by, which bounds how many there are.
+/// The least that a spool on the disk reserves, and the step by which it grows. It bounds the number of spools.
 const STEP: usize = 4 << 20;
-/// What is read at once when a spool is sent.
+/// Bytes that are read at once when a spool is sent.
 const BLOCK: usize = 64 << 10;
 
-/// A file that grows.
+/// A temporary file with its hash and its reservations.
 pub struct Spool {
     file: SpooledTempFile,
     size: usize,
@@ -53,7 +53,7 @@ impl Spool {
     /// Writes at the end.
     ///
     /// # Errors
-    /// The disk's.
+    /// When the disk fails.
     pub async fn append(&mut self, data: &[u8]) -> io::Result<()> {
         self.reserve(self.size + data.len()).await;
         self.write_all(data)
@@ -74,13 +74,13 @@ impl Spool {
     /// The content from its beginning.
     ///
     /// # Errors
-    /// The disk's.
+    /// When the disk fails.
     pub fn read(&mut self) -> io::Result<&mut SpooledTempFile> {
         self.file.seek(SeekFrom::Start(0))?;
         Ok(&mut self.file)
     }
 
-    /// The file itself, to be written in any order; its hash is that of nothing then.
+    /// The file itself, to be written in any order. [`Self::hash`] does not cover such writes.
     pub const fn file(&mut self) -> &mut SpooledTempFile {
         &mut self.file
     }
@@ -88,7 +88,7 @@ impl Spool {
     /// The whole content in memory.
     ///
     /// # Errors
-    /// The disk's.
+    /// When the disk fails.
     pub fn content(&mut self) -> io::Result<Vec<u8>> {
         let mut content = Vec::with_capacity(self.size);
         self.read()?.read_to_end(&mut content)?;
@@ -98,7 +98,7 @@ impl Spool {
     /// The content as the body of a response, read as the peer reads.
     ///
     /// # Errors
-    /// The disk's.
+    /// When the disk fails.
     pub fn into_body(mut self) -> io::Result<Body> {
         self.read()?;
         let blocks = futures_util::stream::unfold(self, |mut spool| async move {
@@ -132,7 +132,7 @@ impl Write for Spool {
 impl ChunkWriter for Spool {
     async fn write(&mut self, data: Bytes) -> Result<(), Status> {
         self.append(&data).await.map_err(|error| {
-            tracing::error!(%error, "a file that arrives cannot be written to the disk");
+            tracing::error!(%error, "cannot write an uploaded file to the disk");
             Status::new("the server could not write the file to its disk, see its log")
         })
     }

@@ -1,5 +1,5 @@
-//! Entries about jobs: a build, or an import, is told when it ends, as the deed of whoever asked for it, from where they
-//! asked (scheduling-and-auth 5.4). The job's private input carries what the entry needs until then.
+//! Audit entries about builds and imports. They are written when the job ends, and name the user who requested it and the
+//! origin of that request (scheduling-and-auth 5.4). The job's private input keeps both until then.
 
 use std::net::IpAddr;
 
@@ -15,25 +15,25 @@ use serde::{Deserialize, Serialize};
 use super::{Event, Kind, Verb};
 use crate::http::origin::Origin;
 
-/// Where the input of a job has this.
+/// The field of a job's input that holds the context.
 const FIELD: &str = "audit";
 
-/// What an entry about the end of a job says besides what the job's rows say.
+/// What an entry about the end of a job needs beyond the rows of the job.
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
 #[serde(default)]
-pub struct Asked {
+pub struct AuditContext {
     /// Name of the workspace or of the template version.
     pub name: String,
     /// User name of the workspace's owner.
     pub owner: String,
-    /// From which address it was asked for.
+    /// The client address of the request.
     ip: Option<IpAddr>,
-    /// With which program.
+    /// The `User-Agent` of the request.
     user_agent: String,
 }
 
-impl Asked {
-    /// For a job that was asked for from here.
+impl AuditContext {
+    /// The context of a job that this request creates.
     #[must_use]
     pub fn new(name: &str, owner: &str, origin: &Origin) -> Self {
         Self {
@@ -44,21 +44,21 @@ impl Asked {
         }
     }
 
-    /// Puts it into the input of a job.
-    pub fn keep_in(&self, input: &mut serde_json::Value) {
+    /// Stores it in the input of a job.
+    pub fn store_in(&self, input: &mut serde_json::Value) {
         if let (Some(fields), Ok(kept)) = (input.as_object_mut(), serde_json::to_value(self)) {
             fields.insert(FIELD.to_owned(), kept);
         }
     }
 
-    /// Of a job that an older server made, nothing is known.
+    /// Reads it from a job. Jobs of older servers have none.
     fn of(job: &Job) -> Self {
         let kept = job.input.0.get(FIELD).cloned().unwrap_or_default();
         serde_json::from_value(kept).unwrap_or_default()
     }
 }
 
-/// Says that a build ended: with status 200, or with 500 when there is an error. Its request is the job.
+/// Writes that a build ended: with status 200, or 500 when there is an error. The id of the job is the request id.
 ///
 /// # Errors
 /// Only when the database fails.
@@ -68,18 +68,18 @@ pub async fn build(tx: &mut Tx, job: &Job, build: &Build, error: &str, now: Time
         Transition::Stop => Verb::Stop,
         Transition::Delete => Verb::Delete,
     };
-    let asked = Asked::of(job);
-    let event = Event::new(verb, Kind::WorkspaceBuild, build.id.0, asked.name.as_str())
+    let context = AuditContext::of(job);
+    let event = Event::new(verb, Kind::WorkspaceBuild, build.id.0, context.name.as_str())
         .in_organization(job.organization_id)
         .note("workspace_id", build.workspace_id.to_string())
-        .note("workspace_name", asked.name.as_str())
-        .note("workspace_owner", asked.owner.as_str())
+        .note("workspace_name", context.name.as_str())
+        .note("workspace_owner", context.owner.as_str())
         .note("build_number", build.build_number.to_string())
         .note("build_reason", build.reason.as_str());
-    write(tx, event, job, asked, error, now).await
+    write(tx, event, job, context, error, now).await
 }
 
-/// Says that a job ended, whatever it was; nobody is told of dry runs, which change nothing.
+/// Writes that a job ended. Dry runs have no entry: they change nothing.
 ///
 /// # Errors
 /// Only when the database fails.
@@ -94,29 +94,29 @@ pub async fn job(tx: &mut Tx, job: &Job, error: &str, now: Timestamp) -> Result<
     }
 }
 
-/// Says that an import ended.
+/// Writes that an import ended.
 ///
 /// # Errors
 /// Only when the database fails.
 pub async fn import(tx: &mut Tx, job: &Job, error: &str, now: Timestamp) -> Result<()> {
     let Some(version) = job.template_version_id else { return Ok(()) };
-    let asked = Asked::of(job);
+    let context = AuditContext::of(job);
     let outcome = if error.is_empty() { "succeeded" } else { "failed" };
-    let event = Event::new(Verb::Write, Kind::TemplateVersion, version.0, asked.name.as_str())
+    let event = Event::new(Verb::Write, Kind::TemplateVersion, version.0, context.name.as_str())
         .in_organization(job.organization_id)
         .change("import", "running", outcome);
-    write(tx, event, job, asked, error, now).await
+    write(tx, event, job, context, error, now).await
 }
 
 async fn write(
     tx: &mut Tx,
     event: Event,
     job: &Job,
-    asked: Asked,
+    context: AuditContext,
     error: &str,
     now: Timestamp,
 ) -> Result<()> {
-    let origin = Origin { request: job.id.0, address: asked.ip, user_agent: asked.user_agent };
+    let origin = Origin { request: job.id.0, address: context.ip, user_agent: context.user_agent };
     let status = if error.is_empty() { StatusCode::OK } else { StatusCode::INTERNAL_SERVER_ERROR };
     event.status(status).write(tx, job.initiator_id, &origin, now).await
 }

@@ -1,5 +1,5 @@
-//! The audit log: who did what to what, when and from where. An entry is written in the transaction of the change itself,
-//! so there is neither a change without an entry nor an entry without a change (scheduling-and-auth 5.4).
+//! The audit log: who changed what, when and from where. The entry is written in the transaction of the change, so neither
+//! exists without the other (scheduling-and-auth 5.4).
 
 pub mod job_end;
 
@@ -23,7 +23,7 @@ pub enum Verb {
     Write,
     /// Something was removed.
     Delete,
-    /// A session was opened, or was not, with a password.
+    /// A login with a password, successful or not.
     Login,
     /// A session was ended.
     Logout,
@@ -50,8 +50,7 @@ impl Verb {
     }
 }
 
-/// Kinds of things in the log. The official log knows neither provisioner keys and daemons nor files; those words are
-/// ours.
+/// Kinds of objects in the log. Provisioner keys, provisioner daemons and files are ours: the official log has none.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Kind {
     /// An account.
@@ -96,7 +95,7 @@ impl Kind {
     }
 }
 
-/// One thing done, while it is being described.
+/// An audit entry that is not written yet.
 #[derive(Clone, Debug)]
 #[must_use = "an event that is not written is lost"]
 pub struct Event {
@@ -112,7 +111,7 @@ pub struct Event {
 }
 
 impl Event {
-    /// Something done to the thing with this id and name.
+    /// An entry about the object with this id and name.
     pub fn new(verb: Verb, kind: Kind, id: Uuid, target: impl Into<String>) -> Self {
         let status = if matches!(verb, Verb::Create | Verb::Login | Verb::Register) {
             StatusCode::CREATED
@@ -132,19 +131,19 @@ impl Event {
         }
     }
 
-    /// It belongs to this organization, whose auditors may see the entry.
+    /// The organization of the object. Its auditors may see the entry.
     pub const fn in_organization(mut self, organization: OrganizationId) -> Self {
         self.organization = organization;
         self
     }
 
-    /// The icon of the thing.
+    /// The icon of the object.
     pub fn icon(mut self, icon: impl Into<String>) -> Self {
         self.icon = icon.into();
         self
     }
 
-    /// A field that changed; what stayed the same is left out.
+    /// Adds a field, if it changed.
     pub fn change(mut self, field: &str, old: impl Serialize, new: impl Serialize) -> Self {
         let read = |value: Result<Value, serde_json::Error>| value.unwrap_or(Value::Null);
         let (old, new) = (read(serde_json::to_value(old)), read(serde_json::to_value(new)));
@@ -154,25 +153,25 @@ impl Event {
         self
     }
 
-    /// A secret field that changed; its values stay out of the log.
+    /// Adds a secret field that changed, without its values.
     pub fn secret(mut self, field: &str) -> Self {
         self.diff.insert(field.to_owned(), json!({ "old": "", "new": "", "secret": true }));
         self
     }
 
-    /// Something else worth knowing.
+    /// Adds an additional field.
     pub fn note(mut self, key: &str, value: impl Into<Value>) -> Self {
         self.more.insert(key.to_owned(), value.into());
         self
     }
 
-    /// The status of the answer, where it is not the usual one.
+    /// The status of the response, where it is not the default.
     pub const fn status(mut self, status: StatusCode) -> Self {
         self.status = status;
         self
     }
 
-    /// Writes the entry of a signed-in caller.
+    /// Writes the entry of an authenticated caller.
     ///
     /// # Errors
     /// Only when the database fails.
@@ -209,13 +208,13 @@ impl Event {
             request_id: origin.request,
         };
         audit::insert(tx, &entry).await?;
-        tx.after_commit(move || tell(&entry));
+        tx.after_commit(move || log(&entry));
         Ok(())
     }
 }
 
-/// Every entry is a line of the server's log, too, so that it reaches whatever collects logs (scheduling-and-auth 5.4).
-fn tell(entry: &audit::Entry) {
+/// Writes the entry to the server's log as well, for log collectors (scheduling-and-auth 5.4).
+fn log(entry: &audit::Entry) {
     tracing::info!(
         ID = %entry.id,
         Time = %entry.created_at,

@@ -4,14 +4,14 @@ use http::header::HeaderValue;
 
 use crate::config::{Config, SameSite};
 
-/// What the browser must come back with from a provider of accounts (http-api 1.4).
+/// The state that the browser must return with from an external authentication provider (http-api 1.4).
 pub const OAUTH_STATE: &str = "oauth_state";
-/// Where the browser goes after that.
+/// The path that the browser is redirected to afterwards.
 pub const OAUTH_REDIRECT: &str = "oauth_redirect";
-/// What proves that the one who comes back with a code asked for it.
+/// The PKCE verifier: it proves that the browser that returns with a code started the login.
 pub const OAUTH_VERIFIER: &str = "oauth_pkce_verifier";
 
-/// Sets one of the cookies for the way to a provider and back; an empty value removes it.
+/// Sets one of the cookies of the OAuth redirect. An empty value removes it.
 pub fn oauth(name: &str, value: &str, config: &Config) -> Option<HeaderValue> {
     let lifetime = if value.is_empty() { "; Max-Age=0" } else { "; Max-Age=900" };
     write(name, value, true, config, lifetime)

@@ -1,8 +1,8 @@
 //! Protection of browser sessions: a cookie alone does not change anything (http-api 2.1).
 //!
-//! Browsers say in `Sec-Fetch-Site` and `Origin` which page made a request, and no page can forge either. What other
-//! origins send is refused, sibling domains included: they share our site, and can set cookies for us. The token is
-//! derived from the session, so a cookie that another origin has set does not help to know it.
+//! Browsers name the page that made a request in `Sec-Fetch-Site` and `Origin`, and no page can forge either. Requests of
+//! other origins are refused. Sibling domains are other origins, too: they share our site and can set cookies for us. The
+//! token is derived from the session, so a cookie that another origin has set does not reveal it.
 
 use axum::extract::Request;
 use coder_domain::secret::Secret;
@@ -26,8 +26,8 @@ pub fn token(session: &Secret) -> String {
     token::bound(session, "csrf", "")
 }
 
-/// Refuses a request that changes something, or becomes a WebSocket, when its only credential is the cookie and another
-/// page than ours made it. What changes something must also carry the token of the session.
+/// Refuses a request that changes something, or becomes a WebSocket, when its only credential is the cookie and a page of
+/// another origin made it. A request that changes something must also carry the token of the session.
 pub fn check(config: &Config, request: &Request, presented: &Presented) -> Result<(), Error> {
     let changes = !is_safe(request.method());
     let upgrades = request.headers().contains_key(header::UPGRADE);
@@ -68,7 +68,7 @@ pub fn refuse_foreign(config: &Config, headers: &HeaderMap, extensions: &Extensi
         .detail("If it was not, set --access-url of the server to the address that people use."))
 }
 
-/// Whether a browser says that a page of another origin made the request. Others than browsers say nothing.
+/// Whether a browser says that a page of another origin made the request. Other clients send neither header.
 #[must_use]
 pub fn is_foreign(config: &Config, headers: &HeaderMap, extensions: &Extensions) -> bool {
     let mut sites = headers.get_all("sec-fetch-site").iter().peekable();
@@ -76,7 +76,7 @@ pub fn is_foreign(config: &Config, headers: &HeaderMap, extensions: &Extensions)
     if sites.any(|site| !matches!(site.as_bytes(), b"same-origin" | b"none")) {
         return true;
     }
-    // Behind a proxy that changes Host, Origin may look foreign; the browser knows better.
+    // Behind a proxy that changes Host, Origin may look foreign, but Sec-Fetch-Site is right.
     if says_site && headers.get_all("sec-fetch-site").iter().all(|site| site.as_bytes() == b"same-origin") {
         return false;
     }
@@ -95,7 +95,7 @@ fn is_ours(config: &Config, origin: &Url, headers: &HeaderMap, encrypted: bool) 
     if config.access_url.as_ref().is_some_and(|url| url.origin() == origin.origin()) {
         return true;
     }
-    // Without TLS here, a proxy may have it. Over HTTPS a page that came without is not ours.
+    // Without TLS here, a proxy may terminate it. Over HTTPS, a page that was loaded without it is not ours.
     if origin.scheme() == "http" && (encrypted || config.has_secure_cookies()) {
         return false;
     }

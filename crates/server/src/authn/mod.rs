@@ -1,4 +1,4 @@
-//! Proving who somebody is: passwords, sessions and tokens. Daemon credentials are checked in `provisioning`.
+//! Authentication of users: passwords, sessions, tokens and CSRF. Daemons are authenticated in `provisioning::session`.
 
 pub mod cookies;
 pub mod csrf;

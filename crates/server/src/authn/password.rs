@@ -14,7 +14,7 @@ const SCHEME: &str = "pbkdf2-sha256";
 const ROUNDS: u32 = 65_535;
 const SALT_BYTES: usize = 16;
 const HASH_BYTES: usize = 64;
-/// More rounds than this in a stored hash are not believed; they would block a thread for long.
+/// A stored hash with more rounds is invalid: it would block a thread for long.
 const MAX_ROUNDS: u32 = 10_000_000;
 
 /// Hashes and compares passwords. The semaphore bounds processor time spent on people who are not signed in.
@@ -23,9 +23,9 @@ pub struct Hasher {
     slots: Arc<Semaphore>,
 }
 
-/// Hashing did not happen.
+/// The password was not hashed.
 #[derive(Debug, thiserror::Error)]
-#[error("a password could not be hashed because the server is stopping")]
+#[error("cannot hash the password: the server is stopping")]
 pub struct Stopping;
 
 impl Hasher {
@@ -45,7 +45,7 @@ impl Hasher {
         .await
     }
 
-    /// Compares a password with a stored hash. Without one the same work is done and the answer is no (PWD-3).
+    /// Compares a password with a stored hash. Without a stored hash it does the same work and returns false (PWD-3).
     pub async fn verify(&self, password: Secret, stored: Option<Secret>) -> Result<bool, Stopping> {
         self.run(move || match stored.as_ref().and_then(|stored| parse(stored.expose())) {
             Some((rounds, salt, hash)) => {

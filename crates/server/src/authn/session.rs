@@ -1,4 +1,4 @@
-//! Sessions and tokens: where a request carries one, and whose it is. One indexed read per request.
+//! Sessions and tokens: finding one in a request, and finding its user. One indexed read per request.
 
 use std::sync::Arc;
 
@@ -18,10 +18,10 @@ use crate::http::caller::Caller;
 use crate::http::error::Error;
 use crate::http::origin::Origin;
 
-/// How a token came (scheduling-and-auth TOK-2).
+/// How a request carries its token (scheduling-and-auth TOK-2).
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Carrier {
-    /// The cookie `coder_session_token`, which browsers send by themselves.
+    /// The cookie `coder_session_token`, which browsers add to every request.
     Cookie,
     /// Anything a client adds on purpose.
     Explicit,
@@ -34,7 +34,7 @@ pub struct Presented {
     pub token: Secret,
     /// Where it was found first.
     pub carrier: Carrier,
-    /// Whether a header repeats it, which no foreign page can make a browser do.
+    /// Whether a header repeats it. A page of another origin cannot set that header.
     pub repeated: bool,
 }
 
@@ -90,12 +90,12 @@ fn query(uri: &Uri, name: &str) -> Option<String> {
         .map(|(_, value)| value.into_owned())
 }
 
-/// As [`authenticate_from`], where the request itself is out of reach.
+/// As [`authenticate_from`], without the origin of the request.
 pub async fn authenticate(app: &App, presented: &Presented) -> Result<Caller, Error> {
     authenticate_from(app, presented, Origin::default()).await
 }
 
-/// Finds out whose token it is. Nothing is remembered between requests, so a revoked token is refused everywhere at once.
+/// Finds the user of a token. There is no cache, so a revoked token is refused everywhere at once.
 pub async fn authenticate_from(app: &App, presented: &Presented, origin: Origin) -> Result<Caller, Error> {
     let token = ApiToken::parse(presented.token.expose())
         .ok_or_else(|| signed_out("The token has an invalid format, it must be <id>-<secret>."))?;
@@ -113,7 +113,7 @@ pub async fn authenticate_from(app: &App, presented: &Presented, origin: Origin)
         ));
     }
     let session = note_use(app, session, &origin, now).await?;
-    // Roles of a newer release are left out: they grant nothing here.
+    // Unknown roles, such as those of a newer release, grant nothing.
     let organizations = session
         .memberships
         .iter()
@@ -132,7 +132,7 @@ pub async fn authenticate_from(app: &App, presented: &Presented, origin: Origin)
     })
 }
 
-/// Writes down that the token was used and pushes its end forward, at most hourly (scheduling-and-auth TOK-5, TOK-7).
+/// Stores that the token was used and extends its expiry, at most hourly (scheduling-and-auth TOK-5, TOK-7).
 async fn note_use(
     app: &App,
     mut session: UserSession,
@@ -158,7 +158,7 @@ async fn note_use(
     }
     let (key, user) = (&session.key, session.user.id);
     transaction!(app.store, coder_store::Error, |tx| {
-        // A token removed at this very moment is nothing to complain about; the next request will be refused.
+        // A token that is deleted at this moment is no error here: the next request will be refused.
         for outcome in [
             tokens::update_used(tx, &key.id, now, key.expires_at, &key.ip_address).await,
             users::update_seen(tx, user, now).await,

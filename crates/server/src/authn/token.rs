@@ -1,4 +1,4 @@
-//! Making credentials.
+//! Generation of credentials.
 
 use base64::Engine as _;
 use base64::prelude::BASE64_URL_SAFE_NO_PAD;
@@ -17,13 +17,13 @@ pub fn generate() -> ApiToken {
     ApiToken::generate(random)
 }
 
-/// A fresh value that cannot be guessed, for one form or one way to a provider.
+/// A fresh random value, for one form or one OAuth redirect.
 #[must_use]
 pub fn nonce() -> Secret {
     Secret::new(random_text(32, random))
 }
 
-/// What only whoever holds `session` can know: `text` and its purpose, authenticated with the session's token.
+/// A MAC of `text` and its purpose under the token of `session`. Only the holder of the session can compute it.
 #[must_use]
 pub fn bound(session: &Secret, purpose: &str, text: &str) -> String {
     let key = hmac::Key::new(hmac::HMAC_SHA256, session.expose().as_bytes());

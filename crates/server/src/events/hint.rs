@@ -1,49 +1,49 @@
-//! What servers on one database tell each other, and how it is written: a letter and an id for each thing, with blanks
-//! between. Nothing in it is a fact or a secret; whoever hears it reads the database.
+//! The hints that servers on one database exchange: a letter and an id each, separated by spaces. A hint holds no data and no
+//! secret. The receiver reads the database.
 
 use coder_domain::ids::{DaemonId, JobId, KeyId, OrganizationId, UserId};
 use uuid::Uuid;
 
-/// One thing that another server may want to look at.
+/// One object that other servers should read again.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum Hint {
-    /// A job waits.
+    /// A job was inserted.
     Posted(JobId),
-    /// Somebody asked to stop a job that a daemon has.
+    /// A running job was canceled.
     Canceled(JobId),
-    /// The server ended a job on its own account.
+    /// A server ended a job.
     Ended(JobId),
-    /// A job that somebody follows has new lines, or another state.
+    /// A followed job has new lines, or another state.
     Changed(JobId),
-    /// Somebody follows a job here: tell when it changes.
+    /// The sender has a follower of this job: send [`Self::Changed`].
     Followed(JobId),
-    /// A daemon was asked to leave.
+    /// A daemon was drained or undrained.
     Drained(DaemonId),
-    /// A connection of a daemon has ended.
+    /// A connection of a daemon ended.
     Left(DaemonId),
-    /// A key was deleted, has expired, or has other terms now.
+    /// A key was deleted, expired, or changed.
     Key(KeyId),
-    /// What a user may do has changed.
+    /// The rights of a user changed.
     User(UserId),
-    /// A token of a user is gone.
+    /// A token of a user was deleted.
     Tokens(UserId),
     /// An organization was removed.
     Organization(OrganizationId),
-    /// Something was not told: look at everything.
+    /// Hints were lost: read everything.
     Everything,
 }
 
-/// What one message says.
+/// One message.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Said {
-    /// Which server process said it.
+pub struct Message {
+    /// The id of the sending server process.
     pub by: Uuid,
-    /// What it is about; nothing in a sign of life.
+    /// The hints; none in a heartbeat.
     pub hints: Vec<Hint>,
 }
 
 impl Hint {
-    /// As one word.
+    /// The text form.
     #[must_use]
     pub fn write(self) -> String {
         let (letter, id) = match self {
@@ -63,7 +63,7 @@ impl Hint {
         format!("{letter}{}", id.simple())
     }
 
-    /// None for what a newer release says, and for nonsense.
+    /// Reads the text form. `None` for hints of a newer release, and for invalid text.
     #[must_use]
     pub fn read(word: &str) -> Option<Self> {
         let (letter, id) = word.split_at_checked(1)?;
@@ -86,7 +86,7 @@ impl Hint {
     }
 }
 
-/// Messages of at most `longest` bytes that say all of it; one without hints is a sign of life.
+/// Messages of at most `longest` bytes with all hints. A message without hints is a heartbeat.
 #[must_use]
 pub fn write(by: Uuid, hints: impl IntoIterator<Item = Hint>, longest: usize) -> Vec<String> {
     let head = by.simple().to_string();
@@ -104,12 +104,12 @@ pub fn write(by: Uuid, hints: impl IntoIterator<Item = Hint>, longest: usize) ->
     messages
 }
 
-/// Reads a message; none when it is no message of ours.
+/// Reads a message; `None` when it is invalid.
 #[must_use]
-pub fn read(message: &str) -> Option<Said> {
+pub fn read(message: &str) -> Option<Message> {
     let mut words = message.split(' ');
     let by = words.next().filter(|word| word.len() == 32)?;
-    Some(Said { by: Uuid::try_parse(by).ok()?, hints: words.filter_map(Hint::read).collect() })
+    Some(Message { by: Uuid::try_parse(by).ok()?, hints: words.filter_map(Hint::read).collect() })
 }
 
 #[cfg(test)]
@@ -145,7 +145,7 @@ mod tests {
         let by = Uuid::new_v4();
         let good = Hint::Key(KeyId::random());
         let message = format!("{} x k {} kk z{} \u{e9}1 p123", by.simple(), good.write(), by.simple());
-        assert_eq!(read(&message), Some(Said { by, hints: vec![good] }));
+        assert_eq!(read(&message), Some(Message { by, hints: vec![good] }));
         for message in ["", " ", "hello", "{\"a\":1}", &by.to_string()] {
             assert_eq!(read(message), None, "{message}");
         }

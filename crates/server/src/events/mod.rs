@@ -1,7 +1,7 @@
 //! Wake-ups between the tasks of this process. They are hints: losing one costs latency, never correctness.
 //!
-//! New jobs do not pass here; they are announced to the scheduler (`provisioning/dispatch/scheduler.rs`). What other servers on the
-//! same database must hear of waits in `outbox.rs` for `tasks/replicas.rs`.
+//! New jobs are announced to the scheduler (`provisioning/dispatch/scheduler.rs`). Hints for other servers on
+//! the same database wait in `outbox.rs` for `tasks/replicas.rs`.
 
 pub mod hint;
 pub mod outbox;
@@ -16,7 +16,7 @@ use tokio::sync::watch;
 use self::hint::Hint;
 use self::outbox::Outbox;
 
-/// What somebody can wait for.
+/// What a task can wait for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Topic {
     /// Log lines were added to a job, or its state changed.
@@ -32,7 +32,7 @@ type Senders = HashMap<Topic, watch::Sender<()>>;
 pub struct Events {
     senders: Arc<Mutex<Senders>>,
     outbox: Outbox,
-    deaf: bool,
+    disabled: bool,
 }
 
 impl Events {
@@ -42,27 +42,27 @@ impl Events {
         Self::default()
     }
 
-    /// Every wake-up is lost, for tests of what happens then.
+    /// Loses every wake-up, for tests.
     #[must_use]
-    pub fn deaf() -> Self {
-        Self { deaf: true, ..Self::default() }
+    pub fn disabled() -> Self {
+        Self { disabled: true, ..Self::default() }
     }
 
     /// Whether every wake-up is lost.
     #[must_use]
-    pub const fn is_deaf(&self) -> bool {
-        self.deaf
+    pub const fn is_disabled(&self) -> bool {
+        self.disabled
     }
 
-    /// What other servers are to be told.
+    /// The hints for other servers.
     #[must_use]
     pub const fn outbox(&self) -> &Outbox {
         &self.outbox
     }
 
-    /// Tells the other servers on this database, if there are any. Call it after the commit.
-    pub fn tell(&self, hint: Hint) {
-        self.outbox.tell(hint);
+    /// Sends a hint to the other servers on this database, if there are any. Call it after the commit.
+    pub fn notify(&self, hint: Hint) {
+        self.outbox.notify(hint);
     }
 
     /// A job's state changed or it got log lines. Call it after the commit.
@@ -76,26 +76,26 @@ impl Events {
         self.job_changed(job);
     }
 
-    /// A job changed, as another server says.
-    pub fn job_changed_elsewhere(&self, job: JobId) {
+    /// Another server changed a job.
+    pub fn job_changed_on_another_server(&self, job: JobId) {
         self.hint(Topic::Job(job));
     }
 
-    /// A job was found to have changed, without a wake-up.
+    /// Polling found a change of a job.
     pub fn job_found_changed(&self, job: JobId) {
         if let Some(sender) = self.senders().get(&Topic::Job(job)) {
             sender.send_replace(());
         }
     }
 
-    /// Lets every listener look: wake-ups may have been lost.
+    /// Wakes every listener: wake-ups may have been lost.
     pub fn all_changed(&self) {
         for sender in self.senders().values() {
             sender.send_replace(());
         }
     }
 
-    /// The jobs that somebody follows here.
+    /// The jobs with followers here.
     #[must_use]
     pub fn followed(&self) -> Vec<JobId> {
         let job = |topic: &Topic| match topic {
@@ -110,12 +110,12 @@ impl Events {
         self.hint(Topic::Workspace(workspace));
     }
 
-    /// Starts listening. Subscribe before reading what is waited for, then nothing is missed.
+    /// Starts listening. Subscribe before reading the state, then no change is missed.
     #[must_use]
     pub fn subscribe(&self, topic: Topic) -> Subscription {
         let receiver = self.senders().entry(topic).or_insert_with(|| watch::Sender::new(())).subscribe();
         if let Topic::Job(job) = topic {
-            self.tell(Hint::Followed(job));
+            self.notify(Hint::Followed(job));
         }
         Subscription { topic, receiver: Some(receiver), events: self.clone() }
     }
@@ -127,7 +127,7 @@ impl Events {
     }
 
     fn hint(&self, topic: Topic) {
-        if self.deaf {
+        if self.disabled {
             return;
         }
         if let Some(sender) = self.senders().get(&topic) {
@@ -140,7 +140,7 @@ impl Events {
     }
 }
 
-/// One listener. Several hints between two looks are one.
+/// One listener. Several wake-ups between two calls of [`Self::changed`] count as one.
 #[derive(Debug)]
 pub struct Subscription {
     topic: Topic,
@@ -149,7 +149,7 @@ pub struct Subscription {
 }
 
 impl Subscription {
-    /// Waits until something was hinted since the last call, or since the subscription. Safe to cancel.
+    /// Waits for a wake-up since the last call, or since the subscription. It is cancel safe.
     pub async fn changed(&mut self) {
         let receiver = self.receiver.as_mut().expect("only drop takes the receiver");
         if receiver.changed().await.is_err() {

@@ -1,5 +1,5 @@
-//! What is still to be told to the other servers of the deployment, and who they are. While there are none, nothing is
-//! kept and nothing is said.
+//! Hints that wait to be sent to the other servers of the deployment, and the list of those servers. Without other servers
+//! nothing is stored.
 
 use std::collections::{BTreeSet, HashMap};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -12,13 +12,13 @@ use uuid::Uuid;
 
 use super::hint::Hint;
 
-/// Whoever was not heard for so long is gone: three signs of life were missed.
+/// A server without a heartbeat for so long has stopped: three heartbeats were missed.
 const SILENT: Duration = Duration::from_secs(65);
-/// Most hints that wait; beyond, the others are told to look at everything.
+/// Most hints that wait. Above it they are replaced by [`Hint::Everything`].
 const WAITING: usize = 10_000;
-/// Most jobs that followers elsewhere are known of.
+/// Most jobs with followers on other servers.
 const FOLLOWED: usize = 10_000;
-/// Most other servers.
+/// Most other servers that are listed.
 const PEERS: usize = 1000;
 
 #[derive(Debug)]
@@ -41,8 +41,8 @@ impl Default for State {
 pub struct Outbox(Arc<(Mutex<State>, Notify)>);
 
 impl Outbox {
-    /// Tells the others, if there are any.
-    pub fn tell(&self, hint: Hint) {
+    /// Queues a hint, if there are other servers.
+    pub fn notify(&self, hint: Hint) {
         let mut state = self.state();
         if state.peers.is_empty() {
             return;
@@ -55,36 +55,36 @@ impl Outbox {
         self.0.1.notify_one();
     }
 
-    /// Tells those who follow the job elsewhere, if anybody does.
+    /// Queues a hint about a job, if another server has followers of it.
     pub fn changed(&self, job: JobId) {
         if self.state().followed.contains_key(&job) {
-            self.tell(Hint::Changed(job));
+            self.notify(Hint::Changed(job));
         }
     }
 
-    /// Waits until there is something to say.
-    pub async fn filled(&self) {
+    /// Waits until a hint is queued.
+    pub async fn until_filled(&self) {
         self.0.1.notified().await;
     }
 
-    /// What there is to say.
+    /// Takes the queued hints.
     #[must_use]
     pub fn take(&self) -> Vec<Hint> {
         std::mem::take(&mut self.state().waiting).into_iter().collect()
     }
 
-    /// Something could not be said.
+    /// Hints could not be sent.
     pub fn failed(&self) {
         self.state().waiting.insert(Hint::Everything);
     }
 
-    /// Another server gave a sign of life; says whether it is a new one.
-    pub fn heard_from(&self, peer: Uuid) -> bool {
+    /// Another server sent a message. Returns whether it is a new server.
+    pub fn peer_seen(&self, peer: Uuid) -> bool {
         let mut state = self.state();
         state.peers.len() < PEERS && state.peers.insert(peer, Instant::now()).is_none()
     }
 
-    /// Somebody follows a job elsewhere.
+    /// Another server has a follower of this job.
     pub fn follow(&self, job: JobId) {
         let mut state = self.state();
         if state.followed.len() < FOLLOWED {
@@ -92,7 +92,7 @@ impl Outbox {
         }
     }
 
-    /// Forgets servers and followers that were not heard of for long.
+    /// Removes servers and followers without a recent heartbeat.
     pub fn forget_silent(&self) {
         let mut state = self.state();
         state.peers.retain(|_, heard_at| heard_at.elapsed() < SILENT);
@@ -102,13 +102,13 @@ impl Outbox {
         }
     }
 
-    /// What this server process is called.
+    /// The id of this server process.
     #[must_use]
     pub fn own(&self) -> Uuid {
         self.state().own
     }
 
-    /// The other servers that were heard lately.
+    /// The other servers with a recent heartbeat.
     #[must_use]
     pub fn running(&self) -> Vec<Uuid> {
         let state = self.state();
@@ -134,19 +134,19 @@ mod tests {
     #[tokio::test(start_paused = true)]
     async fn nothing_is_kept_for_nobody_and_not_without_end_for_somebody() {
         let (outbox, peer) = (Outbox::default(), Uuid::new_v4());
-        outbox.tell(Hint::Everything);
+        outbox.notify(Hint::Everything);
         assert_eq!(outbox.take(), []);
-        assert!(outbox.heard_from(peer) && !outbox.heard_from(peer));
+        assert!(outbox.peer_seen(peer) && !outbox.peer_seen(peer));
         let job = JobId::random();
         outbox.changed(job);
         assert_eq!(outbox.take(), [], "nobody follows it");
         outbox.follow(job);
         outbox.changed(job);
         outbox.changed(job);
-        outbox.filled().await;
+        outbox.until_filled().await;
         assert_eq!(outbox.take(), [Hint::Changed(job)]);
         for _ in 0..=WAITING {
-            outbox.tell(Hint::Posted(JobId::random()));
+            outbox.notify(Hint::Posted(JobId::random()));
         }
         assert_eq!(outbox.take(), [Hint::Everything]);
         tokio::time::advance(SILENT).await;

@@ -1,11 +1,12 @@
-//! What other servers must not miss is also written down, in the transaction of the change: each reads it once a second.
+//! Changes that other servers must not miss are also stored, in the transaction of the change. Each server reads them once
+//! a second.
 
 use coder_domain::Timestamp;
 use coder_store::{Error, Store, Tx, changes};
 
 use super::hint::Hint;
 
-/// Writes a hint down, where there can be other servers. Let it be the last statement of the transaction.
+/// Stores a hint, where there can be other servers. Call it last in the transaction.
 ///
 /// # Errors
 /// Only when the database fails.

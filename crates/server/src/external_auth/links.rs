@@ -1,4 +1,4 @@
-//! The tokens of connected accounts: refreshed when they are about to end, and checked before they are used.
+//! The tokens of connected accounts. They are refreshed before they expire, and validated before they are used.
 
 use coder_domain::Timestamp;
 use coder_domain::external_auth::Provider;
@@ -9,12 +9,12 @@ use jiff::SignedDuration;
 use super::oauth_client::{Error, Grant};
 use crate::context::App;
 
-/// A token that ends sooner is refreshed: a build takes some time.
+/// A token that expires sooner is refreshed, because a build takes some time.
 const MARGIN: SignedDuration = SignedDuration::from_mins(5);
-/// No token is believed to live longer.
+/// Longest lifetime of a token in seconds; longer ones are cut.
 const LONGEST: i64 = 10 * 366 * 24 * 3600;
 
-/// Keeps what a provider gave for a user.
+/// Stores the tokens of a user.
 ///
 /// # Errors
 /// Only when the database fails.
@@ -28,7 +28,7 @@ pub async fn connect(
     links::put(&mut app.store.single().await?, user, &provider.id, &tokens(grant, now), now).await
 }
 
-/// The account of a user as it is kept. One that cannot be read counts as not connected: it can be connected anew.
+/// The stored account of a user. One that cannot be decrypted counts as not connected, so that the user can connect it again.
 ///
 /// # Errors
 /// Only when the database fails.
@@ -38,15 +38,15 @@ pub async fn known(
     provider: &str,
 ) -> Result<Option<ExternalAuthLink>, coder_store::Error> {
     match links::find(&mut app.store.reader().await?, user, provider).await {
-        Err(error @ (coder_store::Error::RowKeyMissing { .. } | coder_store::Error::Corrupt { .. })) => {
-            tracing::warn!(%user, provider, %error, "a connected account cannot be read");
+        Err(error @ (coder_store::Error::Locked { .. } | coder_store::Error::Corrupt { .. })) => {
+            tracing::warn!(user_id = %user, provider, %error, "cannot decrypt a connected external authentication account");
             Ok(None)
         }
         other => other,
     }
 }
 
-/// Whether a user has an account with a token that works.
+/// Whether a user has an account with a valid token.
 ///
 /// # Errors
 /// Only when the database fails.
@@ -54,40 +54,42 @@ pub async fn is_connected(app: &App, user: UserId, provider: &Provider) -> Resul
     Ok(token(app, user, provider).await?.is_ok_and(|link| link.is_some()))
 }
 
-/// The account of a user with a token that works; none when there is no such account, or its token has ended.
+/// The account of a user with a valid token; `None` without an account, or when its token has expired or was revoked.
 ///
 /// # Errors
-/// The outer one when the database fails, the inner one when the provider must be asked for a token and is away.
+/// The outer one when the database fails. The inner one when the token must be refreshed and the provider is unavailable.
 pub async fn token(
     app: &App,
     user: UserId,
     provider: &Provider,
 ) -> Result<Result<Option<ExternalAuthLink>, Error>, coder_store::Error> {
     let Some(mut link) = known(app, user, &provider.id).await? else { return Ok(Ok(None)) };
-    let Some((_, talk)) = app.accounts.find(&provider.id) else { return Ok(Ok(None)) };
+    let Some((_, oauth_client)) = app.external_auth.find(&provider.id) else { return Ok(Ok(None)) };
     if ends_before(&link, app.now(), MARGIN) && can_refresh(&link, provider) {
-        let turn = app.accounts.turn(user, &provider.id);
-        let _turn = turn.lock().await;
-        // Somebody may have been faster.
+        let lock = app.external_auth.refresh_lock(user, &provider.id);
+        let _guard = lock.lock().await;
+        // Another task may have refreshed it.
         let Some(newest) = known(app, user, &provider.id).await? else { return Ok(Ok(None)) };
         link = newest;
         if ends_before(&link, app.now(), MARGIN) && can_refresh(&link, provider) {
-            match talk.refresh(provider, &link.tokens.refresh).await {
+            match oauth_client.refresh(provider, &link.tokens.refresh).await {
                 Ok(grant) => link = refreshed(app, link, grant).await?,
                 Err(Error::Refused(why)) => {
-                    tracing::info!(%user, provider = provider.id, why, "a connected account has ended");
+                    tracing::info!(user_id = %user, provider = provider.id, why, "the provider revoked a connected external authentication account");
                     links::update_failed(&mut app.store.single().await?, &link, &why).await?;
-                    // Another server may have had the token that is good now.
+                    // Another server may have refreshed it.
                     let Some(newest) = known(app, user, &provider.id).await? else { return Ok(Ok(None)) };
                     link = newest;
                 }
-                Err(away) if ends_before(&link, app.now(), SignedDuration::ZERO) => return Ok(Err(away)),
-                Err(Error::Away(_)) => {}
+                Err(unavailable) if ends_before(&link, app.now(), SignedDuration::ZERO) => {
+                    return Ok(Err(unavailable));
+                }
+                Err(Error::Unavailable(_)) => {}
             }
         }
     }
     let works = !ends_before(&link, app.now(), SignedDuration::ZERO)
-        && talk.is_valid(provider, &link.tokens.access).await;
+        && oauth_client.is_valid(provider, &link.tokens.access).await;
     Ok(Ok(works.then_some(link)))
 }
 
@@ -101,7 +103,7 @@ async fn refreshed(
     if links::update_refreshed(&mut app.store.single().await?, &link, &tokens, now).await? {
         return Ok(ExternalAuthLink { tokens, ..link });
     }
-    // It was connected anew meanwhile, or by another server.
+    // The user connected it again, or another server refreshed it.
     Ok(known(app, link.user_id, &link.provider_id).await?.unwrap_or(link))
 }
 

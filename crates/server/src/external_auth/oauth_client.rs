@@ -1,5 +1,5 @@
-//! How we talk to providers: codes and refresh tokens for access tokens (RFC 6749), device codes (RFC 8628), and whether a
-//! token works. What they answer is bounded in time and size, and no error repeats it.
+//! The OAuth client for external authentication providers: authorization codes and refresh tokens (RFC 6749), device codes
+//! (RFC 8628), and validation of tokens. Responses are bounded in time and size, and no error contains them.
 
 use coder_api::client::{Proxies, TlsError, tls_config};
 use coder_domain::external_auth::Provider;
@@ -11,61 +11,61 @@ use url::Url;
 
 use crate::config::ExternalAuth;
 
-/// Largest answer that is read.
-const ANSWER_BYTES: usize = 64 << 10;
+/// Longest response that is read.
+const RESPONSE_BYTES: usize = 64 << 10;
 const DEVICE_GRANT: &str = "urn:ietf:params:oauth:grant-type:device_code";
 
-/// Why providers cannot be talked to at all.
+/// Why the client cannot be set up.
 #[derive(Debug, thiserror::Error)]
 pub enum SetupError {
     /// No certificate authorities.
-    #[error("connections to providers of accounts elsewhere cannot be checked")]
+    #[error("cannot load the certificate authorities for external authentication providers")]
     Tls(#[from] TlsError),
     /// The HTTP client refuses its settings.
-    #[error("the HTTP client for providers of accounts elsewhere cannot be set up")]
+    #[error("cannot set up the HTTP client for external authentication providers")]
     Client(#[source] reqwest::Error),
 }
 
-/// Why a provider gave nothing.
+/// Why a provider gave no token.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum Error {
-    /// It said no.
+    /// It refused, with an error code.
     #[error("the provider refused: {0}")]
     Refused(String),
-    /// It said nothing that can be used; the same may succeed later.
-    #[error("the provider cannot be used now: {0}")]
-    Away(String),
+    /// It is unreachable or its response is invalid. A retry may succeed.
+    #[error("the provider is unavailable: {0}")]
+    Unavailable(String),
 }
 
-/// What a provider gave.
+/// The tokens from a provider.
 pub struct Grant {
-    /// The token.
+    /// The access token.
     pub access: Secret,
-    /// What gets the next one; empty when there is none.
+    /// The refresh token; empty without one.
     pub refresh: Secret,
-    /// Seconds that the token lives, if that is limited.
+    /// Lifetime in seconds, if the token expires.
     pub lifetime: Option<i64>,
 }
 
-/// A code that people type in at the provider's. No `Debug`: the device code is a secret.
+/// A device code and the code that the user types in. No `Debug`: the device code is secret.
 #[derive(Deserialize)]
 pub struct DeviceCode {
-    /// What we ask with.
+    /// The device code, for polling.
     pub device_code: String,
-    /// What people type in.
+    /// The code that the user types in.
     pub user_code: String,
-    /// Where.
+    /// Where the user types it in.
     #[serde(alias = "verification_url")]
     pub verification_uri: String,
-    /// Seconds that it is good for.
+    /// Lifetime in seconds.
     #[serde(default)]
     pub expires_in: i64,
-    /// Seconds between two questions.
+    /// Seconds between two polls.
     #[serde(default)]
     pub interval: i64,
 }
 
-/// The answer of a token endpoint; lifetimes come as numbers and as texts.
+/// The response of a token endpoint. Some providers send the lifetime as text.
 #[derive(Default, Deserialize)]
 #[serde(default)]
 struct Answer {
@@ -76,11 +76,11 @@ struct Answer {
 }
 
 /// The HTTP client for providers. Redirects are not followed: secrets go where the configuration says.
-pub struct Talk {
+pub struct OAuthClient {
     http: reqwest::Client,
 }
 
-impl Talk {
+impl OAuthClient {
     pub(super) fn new(settings: &ExternalAuth) -> Result<Self, SetupError> {
         let proxies = Proxies::from_env();
         let proxy = reqwest::Proxy::custom(move |url| proxies.for_url(url).cloned());
@@ -94,7 +94,7 @@ impl Talk {
         Ok(Self { http: http.map_err(|error| SetupError::Client(error.without_url()))? })
     }
 
-    /// Turns the code with which the browser came back into tokens.
+    /// Exchanges an authorization code for tokens.
     pub async fn redeem(
         &self,
         provider: &Provider,
@@ -109,7 +109,7 @@ impl Talk {
         self.grant(provider, form).await
     }
 
-    /// Gets the next token. The refresh token stays the same unless there is another one.
+    /// Refreshes the token. The refresh token stays the same unless the provider sends another one.
     pub async fn refresh(&self, provider: &Provider, refresh: &Secret) -> Result<Grant, Error> {
         let form = vec![("grant_type", "refresh_token"), ("refresh_token", refresh.expose())];
         let grant = self.grant(provider, form).await?;
@@ -117,7 +117,7 @@ impl Talk {
         Ok(if is_new { grant } else { Grant { refresh: refresh.clone(), ..grant } })
     }
 
-    /// Asks for a code that people type in.
+    /// Requests a device code.
     pub async fn device(&self, provider: &Provider, code_url: &Url) -> Result<DeviceCode, Error> {
         let scopes = provider.scopes.join(" ");
         let form = [("client_id", provider.client_id.as_str()), ("scope", scopes.as_str())];
@@ -128,12 +128,12 @@ impl Talk {
         parse(&body).ok_or_else(not_understood)
     }
 
-    /// Turns a device code into tokens, once its user has agreed.
+    /// Exchanges a device code for tokens, once the user has confirmed it.
     pub async fn redeem_device(&self, provider: &Provider, code: &str) -> Result<Grant, Error> {
         self.grant(provider, vec![("grant_type", DEVICE_GRANT), ("device_code", code)]).await
     }
 
-    /// Whether a token works. A provider that does not say counts as yes: the token was good when we got it.
+    /// Whether a token is valid. When the provider gives no clear answer, it counts as valid.
     pub async fn is_valid(&self, provider: &Provider, token: &Secret) -> bool {
         let Some(url) = &provider.validate_url else { return true };
         let request = self.http.get(url.clone()).bearer_auth(token.expose());
@@ -144,7 +144,7 @@ impl Talk {
                 _ => true,
             },
             Err(error) => {
-                tracing::warn!(provider = provider.id, error = %error.without_url(), "a token could not be checked");
+                tracing::warn!(provider = provider.id, error = %error.without_url(), "cannot validate an external authentication token");
                 true
             }
         }
@@ -157,7 +157,7 @@ impl Talk {
         }
         let (status, body) = self.post(&provider.token_url, &form).await?;
         let answer: Option<Answer> = parse(&body);
-        let refused = answer.as_ref().map(|answer| word(&answer.error)).filter(|word| !word.is_empty());
+        let refused = answer.as_ref().map(|answer| error_code(&answer.error)).filter(|word| !word.is_empty());
         match (answer, refused) {
             _ if status.is_server_error() || status == StatusCode::TOO_MANY_REQUESTS => {
                 Err(unexpected(status))
@@ -176,9 +176,9 @@ impl Talk {
 
     async fn post(&self, url: &Url, form: &[(&str, &str)]) -> Result<(StatusCode, Vec<u8>), Error> {
         let away = |error: reqwest::Error| {
-            let why = if error.is_timeout() { "it did not answer in time" } else { "it cannot be reached" };
-            tracing::warn!(host = url.host_str(), error = %error.without_url(), "a provider of accounts {why}");
-            Error::Away(why.to_owned())
+            let why = if error.is_timeout() { "it timed out" } else { "it is unreachable" };
+            tracing::warn!(host = url.host_str(), error = %error.without_url(), "external authentication provider: {why}");
+            Error::Unavailable(why.to_owned())
         };
         let body = url::form_urlencoded::Serializer::new(String::new()).extend_pairs(form).finish();
         let request = self.http.post(url.clone()).header(header::ACCEPT, "application/json");
@@ -186,8 +186,10 @@ impl Talk {
         let mut answer = request.send().await.map_err(away)?;
         let mut read = Vec::new();
         while let Some(chunk) = answer.chunk().await.map_err(away)? {
-            if read.len() + chunk.len() > ANSWER_BYTES {
-                return Err(Error::Away(format!("its answer is longer than {ANSWER_BYTES} bytes")));
+            if read.len() + chunk.len() > RESPONSE_BYTES {
+                return Err(Error::Unavailable(format!(
+                    "its response is longer than {RESPONSE_BYTES} bytes"
+                )));
             }
             read.extend_from_slice(&chunk);
         }
@@ -195,7 +197,7 @@ impl Talk {
     }
 }
 
-/// Reads JSON, or a form, which some providers answer with.
+/// Reads JSON, or form data, which some providers send.
 fn parse<T: DeserializeOwned>(body: &[u8]) -> Option<T> {
     if let Ok(value) = serde_json::from_slice(body) {
         return Some(value);
@@ -205,26 +207,26 @@ fn parse<T: DeserializeOwned>(body: &[u8]) -> Option<T> {
     serde_json::from_value(serde_json::Value::Object(object)).ok()
 }
 
-/// Seconds; nothing, zero and what is no number is no limit.
+/// The lifetime in seconds. Zero and invalid values mean no limit.
 fn lifetime(value: &serde_json::Value) -> Option<i64> {
     let number = value.as_i64().or_else(|| value.as_str()?.parse().ok());
     number.filter(|seconds| *seconds > 0)
 }
 
-/// An error code as far as it is one: it is shown to people.
-fn word(text: &str) -> String {
+/// An error code without characters that such codes do not have: it is shown to people.
+fn error_code(text: &str) -> String {
     text.chars().filter(|c| c.is_ascii_alphanumeric() || matches!(c, '_' | '-' | '.')).take(64).collect()
 }
 
 fn unexpected(status: StatusCode) -> Error {
-    Error::Away(format!("it answered with status {}", status.as_u16()))
+    Error::Unavailable(format!("it answered with status {}", status.as_u16()))
 }
 
 fn not_understood() -> Error {
-    Error::Away("its answer has no token that we understand".to_owned())
+    Error::Unavailable("its response contains no token".to_owned())
 }
 
-/// Whether a 403 says no more than that we ask too often.
+/// Whether a 403 is a rate limit.
 fn is_limited(headers: &HeaderMap) -> bool {
     headers.contains_key(header::RETRY_AFTER)
         || headers.get("x-ratelimit-remaining").is_some_and(|left| left.as_bytes() == b"0")

@@ -6,30 +6,30 @@ use std::sync::{Arc, Mutex, PoisonError, Weak};
 use coder_domain::external_auth::Provider;
 use coder_domain::ids::UserId;
 
-use super::oauth_client::{SetupError, Talk};
+use super::oauth_client::{OAuthClient, SetupError};
 use crate::config::ExternalAuth;
 
-/// Held by whoever refreshes a token.
-type Turn = tokio::sync::Mutex<()>;
+/// Held while the token of one account is refreshed.
+type RefreshLock = tokio::sync::Mutex<()>;
 
 /// The configured providers.
-pub struct Accounts {
+pub struct ExternalAuthProviders {
     providers: Vec<Provider>,
-    /// None without providers.
-    talk: Option<Talk>,
-    /// Refreshing a token may end the one before it, so that it is done once at a time for each account.
-    refreshing: Mutex<HashMap<(UserId, String), Weak<Turn>>>,
+    /// `None` without providers.
+    oauth_client: Option<OAuthClient>,
+    /// A refresh may revoke the token before it, so there is one refresh at a time for each account.
+    refreshing: Mutex<HashMap<(UserId, String), Weak<RefreshLock>>>,
 }
 
-impl Accounts {
+impl ExternalAuthProviders {
     /// Makes no connection.
     ///
     /// # Errors
-    /// TLS cannot be set up.
+    /// When TLS cannot be set up.
     pub fn new(settings: &ExternalAuth) -> Result<Self, SetupError> {
         let providers = settings.providers.clone();
-        let talk = if providers.is_empty() { None } else { Some(Talk::new(settings)?) };
-        Ok(Self { providers, talk, refreshing: Mutex::default() })
+        let oauth_client = if providers.is_empty() { None } else { Some(OAuthClient::new(settings)?) };
+        Ok(Self { providers, oauth_client, refreshing: Mutex::default() })
     }
 
     /// Whether no provider is configured.
@@ -44,23 +44,23 @@ impl Accounts {
         &self.providers
     }
 
-    /// The provider with this id, and how to talk to it.
+    /// The provider with this id, and the client for it.
     #[must_use]
-    pub fn find(&self, id: &str) -> Option<(&Provider, &Talk)> {
+    pub fn find(&self, id: &str) -> Option<(&Provider, &OAuthClient)> {
         let provider = self.providers.iter().find(|provider| provider.id == id)?;
-        Some((provider, self.talk.as_ref()?))
+        Some((provider, self.oauth_client.as_ref()?))
     }
 
-    /// What whoever refreshes this account holds meanwhile.
-    pub(super) fn turn(&self, user: UserId, provider: &str) -> Arc<Turn> {
-        let mut turns = self.refreshing.lock().unwrap_or_else(PoisonError::into_inner);
-        turns.retain(|_, turn| turn.strong_count() > 0);
+    /// The lock for refreshing the token of an account.
+    pub(super) fn refresh_lock(&self, user: UserId, provider: &str) -> Arc<RefreshLock> {
+        let mut locks = self.refreshing.lock().unwrap_or_else(PoisonError::into_inner);
+        locks.retain(|_, lock| lock.strong_count() > 0);
         let key = (user, provider.to_owned());
-        if let Some(turn) = turns.get(&key).and_then(Weak::upgrade) {
-            return turn;
+        if let Some(lock) = locks.get(&key).and_then(Weak::upgrade) {
+            return lock;
         }
-        let turn = Arc::default();
-        turns.insert(key, Arc::downgrade(&turn));
-        turn
+        let lock = Arc::default();
+        locks.insert(key, Arc::downgrade(&lock));
+        lock
     }
 }

@@ -1,4 +1,4 @@
-//! Under which URL people and daemons reach this server.
+//! The URL at which people and daemons reach this server.
 
 use std::convert::Infallible;
 
@@ -10,12 +10,12 @@ use super::origin::Encrypted;
 use crate::config::Config;
 use crate::context::App;
 
-/// The configured access URL, or what the request was sent to; without a slash at its end, so paths are appended as they are.
+/// The configured access URL, or the one that the request was sent to. It has no slash at its end, so paths can be appended.
 #[derive(Clone, Debug)]
 pub struct AccessUrl(pub String);
 
 impl AccessUrl {
-    /// As a request with these headers reached us.
+    /// The URL for a request with these headers.
     #[must_use]
     pub fn of(config: &Config, headers: &HeaderMap, extensions: &Extensions) -> Self {
         if let Some(url) = &config.access_url {
@@ -24,7 +24,7 @@ impl AccessUrl {
         let encrypted = extensions.get::<Encrypted>().is_some() || config.listens_for_https_only();
         let scheme = if encrypted { "https" } else { "http" };
         let host = headers.get(header::HOST).and_then(|host| host.to_str().ok());
-        // The host is echoed into pages and a script; anything but a plain authority is not repeated.
+        // The host is written into pages and a script, so only a plain authority is accepted.
         let plain = |host: &&str| host.bytes().all(|b| b.is_ascii_alphanumeric() || b".-:[]_".contains(&b));
         Self(format!("{scheme}://{}", host.filter(plain).unwrap_or("localhost")))
     }

@@ -1,7 +1,7 @@
-//! What a connection does, and when it is cut: one that sends no request, one whose request head does not end, and one
-//! that does not take its responses.
+//! Time limits of a connection: for the first request, for the end of a request head, for idle time, and for a peer that
+//! does not read its responses.
 //!
-//! Requests only count; one timer of the connection looks at the counts when a limit may be over. An upgraded connection
+//! Requests only update counters. One timer per connection reads them when a limit may have passed. An upgraded connection
 //! has no timer.
 
 use std::pin::Pin;
@@ -16,52 +16,52 @@ use http::Version;
 use hyper::body::{Frame, SizeHint};
 use tokio::time::Instant;
 
-/// What a peer must move while it is waited for as long as the limit: 273 bytes a second with the usual minute.
+/// Bytes that a peer must send or read within the time limit: 273 bytes a second with the default of a minute.
 pub const LEAST_BYTES: usize = 16 << 10;
 
-/// The counts of one connection. Times are milliseconds since it began.
+/// The counters of one connection. Times are milliseconds since it began.
 #[derive(Debug)]
 pub struct Activity {
     began: Instant,
-    /// Requests whose response has not been handed over to the end.
+    /// Requests whose response is not complete.
     open: AtomicUsize,
-    /// Those of them that wait for us and not for the peer.
+    /// Those of them that wait for this server and not for the peer.
     ours: AtomicUsize,
     /// Requests that ended.
     ended: AtomicU64,
-    /// Bytes of response bodies that were handed over.
-    taken: AtomicU64,
+    /// Bytes of response bodies that were sent.
+    sent: AtomicU64,
     /// When the last request ended.
     idle_since: AtomicU64,
-    /// When the first bytes of the next head came; zero before.
+    /// When the first bytes of the next head arrived; zero before.
     head_since: AtomicU64,
     multiplexed: AtomicBool,
 }
 
-/// How long a connection may do what.
+/// The time limits of a connection.
 #[derive(Clone, Copy, Debug)]
-pub struct Patience {
-    /// From the beginning to the end of the first head, and from the first byte of a later head to its end.
+pub struct ConnectionTimeouts {
+    /// For the first head, from the beginning of the connection, and for a later head, from its first byte.
     pub head: Duration,
     /// Between two requests.
     pub idle: Duration,
-    /// In which the peer must take [`LEAST_BYTES`] of its responses.
+    /// In which the peer must read [`LEAST_BYTES`] of its responses.
     pub stall: Duration,
 }
 
-/// Why a connection is cut.
+/// Why a connection is closed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Cut {
-    /// No request came; it may end politely.
+pub enum CloseReason {
+    /// No request came. The connection is shut down gracefully.
     Idle,
-    /// The first head did not come, or a later one did not end.
+    /// The first head did not arrive, or a later one did not end.
     Head,
-    /// The peer does not take its responses.
+    /// The peer does not read its responses.
     Stalled,
 }
 
 impl Activity {
-    /// Of a connection that begins now.
+    /// Starts the clock of a connection.
     #[must_use]
     pub fn new() -> Arc<Self> {
         Arc::new(Self {
@@ -69,7 +69,7 @@ impl Activity {
             open: AtomicUsize::new(0),
             ours: AtomicUsize::new(0),
             ended: AtomicU64::new(0),
-            taken: AtomicU64::new(0),
+            sent: AtomicU64::new(0),
             idle_since: AtomicU64::new(0),
             head_since: AtomicU64::new(0),
             multiplexed: AtomicBool::new(false),
@@ -80,7 +80,7 @@ impl Activity {
         u64::try_from(self.began.elapsed().as_millis()).unwrap_or(u64::MAX)
     }
 
-    /// Bytes came. Of HTTP/2 nothing can be concluded from that.
+    /// Bytes arrived. With HTTP/2 they need not belong to a head.
     pub fn received(&self) {
         let waits = self.head_since.load(Ordering::Relaxed) == 0
             && self.open.load(Ordering::Relaxed) == 0
@@ -90,7 +90,7 @@ impl Activity {
         }
     }
 
-    /// A head came to its end.
+    /// A head is complete.
     #[must_use]
     pub fn request(self: &Arc<Self>, version: Version) -> Request {
         self.multiplexed.store(version == Version::HTTP_2, Ordering::Relaxed);
@@ -100,41 +100,41 @@ impl Activity {
         Request { activity: Arc::clone(self), ours: true }
     }
 
-    /// Ends when the connection is to be cut.
-    pub async fn overdue(&self, patience: Patience) -> Cut {
-        let seen = || (self.ended.load(Ordering::Relaxed), self.taken.load(Ordering::Relaxed));
+    /// Resolves when the connection is to be closed.
+    pub async fn overdue(&self, timeouts: ConnectionTimeouts) -> CloseReason {
+        let progress = || (self.ended.load(Ordering::Relaxed), self.sent.load(Ordering::Relaxed));
         let mut before = None;
         loop {
             if self.open.load(Ordering::Relaxed) == 0 {
                 before = None;
                 let head = self.head_since.load(Ordering::Relaxed);
-                let (since, limit, cut) = match (self.ended.load(Ordering::Relaxed), head) {
-                    (0, _) => (0, patience.head, Cut::Head),
-                    (_, 0) => (self.idle_since.load(Ordering::Relaxed), patience.idle, Cut::Idle),
-                    (_, head) => (head, patience.head, Cut::Head),
+                let (since, limit, reason) = match (self.ended.load(Ordering::Relaxed), head) {
+                    (0, _) => (0, timeouts.head, CloseReason::Head),
+                    (_, 0) => (self.idle_since.load(Ordering::Relaxed), timeouts.idle, CloseReason::Idle),
+                    (_, head) => (head, timeouts.head, CloseReason::Head),
                 };
                 let due = self.began + Duration::from_millis(since) + limit;
                 if due <= Instant::now() {
-                    return cut;
+                    return reason;
                 }
-                // A head that begins meanwhile has less time than an idle connection.
-                tokio::time::sleep_until(due.min(Instant::now() + patience.head)).await;
+                // A head that begins meanwhile has less time than an idle connection has.
+                tokio::time::sleep_until(due.min(Instant::now() + timeouts.head)).await;
                 continue;
             }
-            let now = seen();
+            let now = progress();
             let waits_for_peer = self.ours.load(Ordering::Relaxed) == 0;
             let least = LEAST_BYTES as u64;
-            let stalled = before.is_some_and(|(ended, taken)| ended == now.0 && now.1 - taken < least);
+            let stalled = before.is_some_and(|(ended, sent)| ended == now.0 && now.1 - sent < least);
             if waits_for_peer && stalled {
-                return Cut::Stalled;
+                return CloseReason::Stalled;
             }
             before = waits_for_peer.then_some(now);
-            tokio::time::sleep(patience.stall).await;
+            tokio::time::sleep(timeouts.stall).await;
         }
     }
 }
 
-/// One request of a connection, until its response was handed over.
+/// One request of a connection, until its response is complete.
 #[derive(Debug)]
 pub struct Request {
     activity: Arc<Activity>,
@@ -142,11 +142,11 @@ pub struct Request {
 }
 
 impl Request {
-    /// The body of its response, which from now on waits for the peer.
+    /// The body of its response. From now on the request waits for the peer.
     #[must_use]
-    pub fn responds(mut self, body: Body) -> Taken {
+    pub fn responds(mut self, body: Body) -> TrackedBody {
         self.waits_for_us(false);
-        Taken { body, request: self }
+        TrackedBody { body, request: self }
     }
 
     fn waits_for_us(&mut self, ours: bool) {
@@ -170,14 +170,14 @@ impl Drop for Request {
     }
 }
 
-/// The body of a response that counts what of it was taken.
+/// The body of a response that counts the bytes that were sent.
 #[derive(Debug)]
-pub struct Taken {
+pub struct TrackedBody {
     body: Body,
     request: Request,
 }
 
-impl HttpBody for Taken {
+impl HttpBody for TrackedBody {
     type Data = Bytes;
     type Error = axum::Error;
 
@@ -189,7 +189,7 @@ impl HttpBody for Taken {
         self.request.waits_for_us(polled.is_pending());
         if let Poll::Ready(Some(Ok(frame))) = &polled {
             let bytes = frame.data_ref().map_or(0, Bytes::len);
-            self.request.activity.taken.fetch_add(bytes as u64, Ordering::Relaxed);
+            self.request.activity.sent.fetch_add(bytes as u64, Ordering::Relaxed);
         }
         polled
     }
@@ -209,14 +209,14 @@ mod tests {
 
     use super::*;
 
-    const LIMITS: Patience = Patience {
+    const LIMITS: ConnectionTimeouts = ConnectionTimeouts {
         head: Duration::from_secs(20),
         idle: Duration::from_secs(75),
         stall: Duration::from_secs(60),
     };
 
-    /// After how many seconds the connection is cut, and why.
-    async fn cut(activity: &Activity) -> (u64, Cut) {
+    /// After how many seconds the connection is closed, and why.
+    async fn cut(activity: &Activity) -> (u64, CloseReason) {
         let cut = activity.overdue(LIMITS).await;
         (activity.began.elapsed().as_secs(), cut)
     }
@@ -233,7 +233,7 @@ mod tests {
     #[tokio::test(start_paused = true)]
     async fn silence_and_a_trickle_before_the_first_request_have_the_same_time() {
         let activity = Activity::new();
-        assert_eq!(cut(&activity).await, (20, Cut::Head));
+        assert_eq!(cut(&activity).await, (20, CloseReason::Head));
         let activity = Activity::new();
         let trickle = async {
             loop {
@@ -242,7 +242,7 @@ mod tests {
             }
         };
         let ended = tokio::select! { ended = cut(&activity) => ended, () = trickle => unreachable!() };
-        assert_eq!(ended, (20, Cut::Head));
+        assert_eq!(ended, (20, CloseReason::Head));
     }
 
     #[tokio::test(start_paused = true)]
@@ -250,7 +250,7 @@ mod tests {
         let activity = Activity::new();
         after(10).await;
         answer(&activity, Version::HTTP_11);
-        assert_eq!(cut(&activity).await, (85, Cut::Idle));
+        assert_eq!(cut(&activity).await, (85, CloseReason::Idle));
         let activity = Activity::new();
         after(10).await;
         answer(&activity, Version::HTTP_11);
@@ -261,7 +261,7 @@ mod tests {
         };
         let (seconds, why) =
             tokio::select! { ended = cut(&activity) => ended, () = begins => unreachable!() };
-        assert_eq!(why, Cut::Head);
+        assert_eq!(why, CloseReason::Head);
         assert!((40..=60).contains(&seconds), "{seconds}");
     }
 
@@ -270,7 +270,7 @@ mod tests {
         let activity = Activity::new();
         answer(&activity, Version::HTTP_2);
         activity.received();
-        assert_eq!(cut(&activity).await, (75, Cut::Idle));
+        assert_eq!(cut(&activity).await, (75, CloseReason::Idle));
     }
 
     #[tokio::test(start_paused = true)]
@@ -282,7 +282,7 @@ mod tests {
             drop(request.responds(Body::empty()));
         };
         let ((seconds, why), ()) = tokio::join!(cut(&activity), handler);
-        assert_eq!(why, Cut::Idle);
+        assert_eq!(why, CloseReason::Idle);
         assert!(seconds >= 3675, "{seconds}");
         // A body that comes slowly from us, too.
         let activity = Activity::new();
@@ -296,7 +296,7 @@ mod tests {
     async fn a_response_that_nobody_takes_is_cut() {
         let activity = Activity::new();
         let _never_polled = activity.request(Version::HTTP_2).responds(Body::from("x"));
-        assert_eq!(cut(&activity).await, (60, Cut::Stalled));
+        assert_eq!(cut(&activity).await, (60, CloseReason::Stalled));
     }
 
     #[tokio::test(start_paused = true)]

@@ -19,7 +19,7 @@ use crate::memory::{self, Holder};
 pub const JSON_BYTES: usize = 2 << 20;
 /// Largest JSON request on routes that carry a provisioner state.
 pub const STATE_BYTES: usize = 16 << 20;
-/// Largest JSON request of somebody who is not signed in.
+/// Largest JSON request without authentication.
 pub const PUBLIC_BYTES: usize = 64 << 10;
 
 /// A JSON request body of at most `LIMIT` bytes, or a JSON response.
@@ -42,8 +42,8 @@ fn parse<T: DeserializeOwned>(bytes: &[u8]) -> Result<T, Error> {
     serde_json::from_slice(bytes).map_err(refuse)
 }
 
-/// Reads a body of at most `limit` bytes. What it takes counts until the response is made, and a length that was only
-/// declared takes nothing.
+/// Reads a body of at most `limit` bytes. Its memory stays reserved until the response is made. A declared length reserves
+/// nothing.
 pub async fn read(request: Request, limit: usize) -> Result<Bytes, Error> {
     let holder = memory::of(&request).cloned();
     let mut reserved = holder.as_ref().map(Holder::body);
@@ -98,8 +98,12 @@ pub fn too_large(limit: usize) -> Error {
 
 /// A body that ended early or stopped coming.
 fn broken(error: &(dyn std::error::Error + 'static)) -> Error {
-    if error_chain::causes(error).any(|cause| cause.is::<super::stall::Stalled>()) {
-        return Error::new(StatusCode::REQUEST_TIMEOUT, "The request body arrives too slowly.");
+    let mut cause = Some(error);
+    while let Some(error) = cause {
+        if error.is::<super::io_timeouts::PeerTooSlow>() {
+            return Error::new(StatusCode::REQUEST_TIMEOUT, "The request body arrives too slowly.");
+        }
+        cause = error.source();
     }
     Error::bad_request("The request body could not be read.")
 }

@@ -1,4 +1,4 @@
-//! Who calls, and the two questions handlers ask about it: `require` (403) and `require_visible` (404 or 403).
+//! The authenticated user of a request, and the two checks of handlers: `require` (403) and `require_visible` (404 or 403).
 
 use std::sync::Arc;
 
@@ -10,7 +10,7 @@ use http::request::Parts;
 use super::error::{Error, Result};
 use super::origin::Origin;
 
-/// A signed-in user. Routes marked `Signed` in the table have one; there is no way to make one from a request alone.
+/// An authenticated user. Routes marked `Authenticated` in the table have one. Only `authn::session` makes one.
 #[derive(Clone)]
 pub struct Caller {
     /// The account.
@@ -30,7 +30,7 @@ impl Caller {
         decide(&self.subject, action, object)
     }
 
-    /// 403 unless the caller may do this; for objects whose existence is no secret.
+    /// 403 unless the caller may do this; for objects whose existence is not secret.
     pub fn require(&self, action: Action, object: Object) -> Result<()> {
         if self.may(action, object) { Ok(()) } else { Err(Error::forbidden()) }
     }
@@ -62,7 +62,7 @@ impl<S: Sync> FromRequestParts<S> for Caller {
         parts.extensions.get::<Self>().cloned().ok_or_else(|| {
             Error::internal(
                 "Internal error.",
-                "a handler asks for its caller but its row in the table is not Signed",
+                "a handler takes a Caller but its row in the route table is not Authenticated",
             )
         })
     }

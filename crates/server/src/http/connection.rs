@@ -18,22 +18,22 @@ use tokio_util::sync::CancellationToken;
 use tower::ServiceExt;
 use tower::util::BoxCloneSyncService;
 
-use super::activity::{Activity, Cut, Patience};
+use super::activity::{Activity, CloseReason, ConnectionTimeouts};
+use super::io_timeouts::TimedStream;
 use super::origin::Encrypted;
-use super::stall::Unclogged;
 use crate::config::{Limits, Proxies};
 
 /// A request in, a response out.
 pub type Service = BoxCloneSyncService<Request, Response, Infallible>;
 
-/// Time an idle connection has to end politely.
+/// Time that an idle connection has for its graceful shutdown.
 const FAREWELL: Duration = Duration::from_secs(5);
 
 /// Credit of an HTTP/2 connection and of each of its streams, in bytes.
 const WINDOW: u32 = 256 << 10;
 
-/// What every connection of a server needs.
-pub struct Shared {
+/// Serves the connections of a server: the routes, the protocol settings and the limits.
+pub struct ConnectionService {
     service: Service,
     http: Builder<TokioExecutor>,
     limits: Limits,
@@ -41,17 +41,17 @@ pub struct Shared {
     stop: CancellationToken,
 }
 
-impl Shared {
+impl ConnectionService {
     /// Prepares the protocol settings once.
     pub fn new(service: Service, limits: Limits, proxies: Proxies, stop: CancellationToken) -> Arc<Self> {
         let mut http = Builder::new(TokioExecutor::new());
-        // Hyper's own limit on heads begins only after the first 24 bytes, and does not tell idle from slow;
+        // Hyper's own time limit for heads begins only after the first 24 bytes and does not separate idle from slow.
         // `activity` limits both.
         http.http1().timer(TokioTimer::new()).header_read_timeout(None).max_buf_size(64 << 10);
         http.http2()
             .timer(TokioTimer::new())
             .max_concurrent_streams(256)
-            // What a peer may send to handlers that do not read it yet, for all streams of a connection together.
+            // Bytes that a peer may send before a handler reads them, for all streams of a connection together.
             .initial_connection_window_size(WINDOW)
             .initial_stream_window_size(WINDOW)
             .max_header_list_size(64 << 10)
@@ -64,7 +64,7 @@ impl Shared {
     pub async fn serve(self: Arc<Self>, stream: TcpStream, from: SocketAddr, tls: Option<TlsAcceptor>) {
         // Log lines and RPC answers are small; waiting to fill a packet only adds latency.
         if let Err(error) = stream.set_nodelay(true) {
-            tracing::debug!(%error, "the connection was gone before it began");
+            tracing::debug!(%error, "the peer disconnected before the connection began");
             return;
         }
         let Some(tls) = tls else {
@@ -73,7 +73,7 @@ impl Shared {
         match tokio::time::timeout(self.limits.head_timeout, tls.accept(stream)).await {
             Ok(Ok(stream)) => self.speak(stream, from, true).await,
             Ok(Err(error)) => tracing::debug!(%error, %from, "TLS handshake failed"),
-            Err(_) => tracing::debug!(%from, "TLS handshake took too long"),
+            Err(_) => tracing::debug!(%from, "TLS handshake timed out"),
         }
     }
 
@@ -82,7 +82,7 @@ impl Shared {
         S: AsyncRead + AsyncWrite + Unpin + Send + 'static,
     {
         let activity = Activity::new();
-        let io = TokioIo::new(Unclogged::new(stream, self.limits.stall_timeout, Arc::clone(&activity)));
+        let io = TokioIo::new(TimedStream::new(stream, self.limits.stall_timeout, Arc::clone(&activity)));
         let service = hyper::service::service_fn(|request: Request<Incoming>| {
             let counted = activity.request(request.version());
             let mut request = request.map(Body::new);
@@ -100,13 +100,13 @@ impl Shared {
         let mut connection = std::pin::pin!(connection);
         let ended = tokio::select! {
             ended = connection.as_mut() => ended,
-            cut = activity.overdue(self.patience(from)) => {
-                tracing::debug!(?cut, %from, "connection cut");
-                if cut != Cut::Idle {
+            reason = activity.overdue(self.timeouts(from)) => {
+                tracing::debug!(?reason, %from, "connection closed by a time limit");
+                if reason != CloseReason::Idle {
                     return;
                 }
                 connection.as_mut().graceful_shutdown();
-                // One that does not end in time is dropped.
+                // A connection that does not end in time is dropped.
                 tokio::time::timeout(FAREWELL, connection).await.unwrap_or(Ok(()))
             }
             () = self.stop.cancelled() => {
@@ -119,10 +119,10 @@ impl Shared {
         }
     }
 
-    fn patience(&self, from: SocketAddr) -> Patience {
+    fn timeouts(&self, from: SocketAddr) -> ConnectionTimeouts {
         let limits = &self.limits;
         let idle =
             if self.proxies.trusts(from.ip()) { limits.proxy_idle_timeout } else { limits.idle_timeout };
-        Patience { head: limits.head_timeout, idle, stall: limits.stall_timeout }
+        ConnectionTimeouts { head: limits.head_timeout, idle, stall: limits.stall_timeout }
     }
 }

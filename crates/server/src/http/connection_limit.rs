@@ -1,8 +1,8 @@
-//! How many connections may be open, altogether and from one client.
+//! Limits the number of open connections, in total and per client.
 //!
-//! A client may have at most as many as are left for everybody else. One that opens as many as it can gets half of them,
-//! two get a third each, and so on: some are always left for the next one. An upgraded connection counts no more, since
-//! only authenticated clients get an upgrade: thousands of daemons may sit behind one address.
+//! A client may have at most as many connections as are free. One client can take half of them, two a third each, and so on:
+//! some are always left for the next client. An upgraded connection does not count, because only authenticated clients get
+//! an upgrade, and thousands of daemons may share one address.
 
 use std::collections::HashMap;
 use std::net::IpAddr;
@@ -16,23 +16,23 @@ use crate::config::Proxies;
 pub struct ConnectionLimit {
     most: usize,
     proxies: Proxies,
-    open: Mutex<Open>,
+    open: Mutex<OpenCounts>,
 }
 
 #[derive(Default)]
-struct Open {
+struct OpenCounts {
     total: usize,
     clients: HashMap<Network, usize>,
 }
 
-/// One open connection; dropping it makes room for another.
+/// The right to one open connection, until it is dropped.
 pub struct Permit {
     limit: Arc<ConnectionLimit>,
     client: Option<Network>,
 }
 
 impl ConnectionLimit {
-    /// At most `most` connections. Trusted proxies carry many clients, so only that bounds theirs.
+    /// At most `most` connections. Trusted proxies carry many clients, so their connections have only this bound.
     #[must_use]
     pub fn new(most: usize, proxies: Proxies) -> Arc<Self> {
         Arc::new(Self { most, proxies, open: Mutex::default() })
@@ -59,7 +59,7 @@ impl ConnectionLimit {
         Some(Permit { limit: Arc::clone(self), client })
     }
 
-    fn open(&self) -> MutexGuard<'_, Open> {
+    fn open(&self) -> MutexGuard<'_, OpenCounts> {
         self.open.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
@@ -87,7 +87,7 @@ mod tests {
         ConnectionLimit::new(60, proxies)
     }
 
-    /// As many connections from an address as it gets.
+    /// Opens connections from an address until one is refused.
     fn fill(limit: &Arc<ConnectionLimit>, from: &str) -> Vec<Permit> {
         std::iter::from_fn(|| limit.admit(from.parse().unwrap())).collect()
     }

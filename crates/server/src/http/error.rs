@@ -1,6 +1,6 @@
 //! The error every handler returns, and the only place where it becomes a response.
 //!
-//! The message is for the caller; what went wrong inside travels separately and only reaches the log.
+//! The message is for the caller. The internal cause is kept apart and reaches only the log.
 
 use axum::response::{IntoResponse, Response};
 use coder_api::error::{ErrorBody, Validation};
@@ -8,7 +8,7 @@ use coder_wire::error_chain;
 use http::StatusCode;
 use http::header::{self, HeaderValue};
 
-use crate::stored;
+use crate::stored_file;
 
 /// What handlers return.
 pub type Result<T> = std::result::Result<T, Error>;
@@ -16,9 +16,9 @@ pub type Result<T> = std::result::Result<T, Error>;
 /// Largest error body on routes whose clients read only the beginning of it (wire-protocol 1.7).
 pub const COMPACT_BYTES: usize = 1023;
 
-/// What a response says to people, kept beside it for whoever shows it in another form.
+/// The texts of an error response, in the extensions of the response: `pages` renders them as HTML.
 #[derive(Clone, Debug)]
-pub struct Shown {
+pub struct ErrorText {
     /// What failed.
     pub message: String,
     /// Why, or what to do; may be empty.
@@ -60,7 +60,7 @@ impl Error {
         Self::new(StatusCode::FORBIDDEN, "Forbidden.")
     }
 
-    /// 404; the same words for "does not exist" and "you may not see it".
+    /// 404. Objects that do not exist and objects that the caller may not see get the same text.
     pub fn not_found() -> Self {
         Self::new(StatusCode::NOT_FOUND, "Resource not found or you do not have access to this resource")
     }
@@ -87,7 +87,7 @@ impl Error {
         self
     }
 
-    /// Adds what is wrong with one field.
+    /// Adds a validation error of one field.
     #[must_use]
     pub fn field(mut self, field: &str, detail: impl ToString) -> Self {
         self.body.validations.push(Validation { field: field.to_owned(), detail: detail.to_string() });
@@ -114,11 +114,11 @@ impl Error {
     }
 }
 
-impl From<stored::Error> for Error {
-    fn from(error: stored::Error) -> Self {
+impl From<stored_file::Error> for Error {
+    fn from(error: stored_file::Error) -> Self {
         match error {
-            stored::Error::Store(error) => error.into(),
-            stored::Error::Work(_) => Self::internal("Internal error.", error),
+            stored_file::Error::Store(error) => error.into(),
+            stored_file::Error::Work(_) => Self::internal("Internal error.", error),
         }
     }
 }
@@ -149,8 +149,8 @@ impl From<coder_store::Error> for Error {
                     "The disk is full: nothing can be stored until an administrator makes room.",
                 )
             },
-            // Administrators need the key's name, and it is no secret.
-            E::RowKeyMissing { .. } => {
+            // Administrators need the name of the key. It is not secret.
+            E::Locked { .. } => {
                 let detail = error.to_string();
                 Self::internal("The workspace's state cannot be read.", error).detail(detail)
             }
@@ -175,7 +175,7 @@ fn compact(body: &mut ErrorBody) {
         cut(&mut validation.field, 40);
         cut(&mut validation.detail, 80);
     }
-    // Escapes can make a character six bytes long; then the details go.
+    // An escaped character can take six bytes. The details are dropped then.
     if serde_json::to_vec(body).map_or(0, |bytes| bytes.len()) > COMPACT_BYTES {
         body.detail.clear();
         body.validations.clear();
@@ -208,7 +208,7 @@ impl IntoResponse for Error {
         }
         let mut response = super::body::json(self.status, &self.body);
         let ErrorBody { message, detail, .. } = self.body;
-        response.extensions_mut().insert(Shown { message, detail });
+        response.extensions_mut().insert(ErrorText { message, detail });
         if matches!(self.status, StatusCode::UNAUTHORIZED) {
             response.headers_mut().insert(
                 header::WWW_AUTHENTICATE,

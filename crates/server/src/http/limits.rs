@@ -1,9 +1,9 @@
-//! Requests per minute and caller: a sliding window over two fixed ones, in memory, bounded.
+//! Requests per minute and client: a sliding window over two fixed ones, in bounded memory.
 //!
-//! A caller is a user, or an IPv4 address or IPv6 /64 network. Each path of a caller has a counter. What one caller does
-//! never limits another one: the further paths of a caller with too many share one counter of that caller, and so do all
-//! paths of callers who come when the memory for paths is full. Only behind hundreds of thousands of callers in one minute
-//! do newcomers share [`BUCKETS`].
+//! A client is a user, an IPv4 address or an IPv6 /64 network. Each path of a client has a counter. One client never uses up
+//! the limit of another: above [`CLIENT_PATHS`], all further paths of a client share one counter of that client. So do all
+//! paths of new clients when the memory for paths is full. Only after hundreds of thousands of clients in one minute do
+//! further clients share [`BUCKETS`].
 
 use std::collections::HashMap;
 use std::hash::{BuildHasher, Hash, RandomState};
@@ -19,13 +19,13 @@ use http::{HeaderMap, StatusCode};
 use super::error::Error;
 
 const WINDOW_SECONDS: i64 = 60;
-/// Paths of one caller with counters of their own. An office behind one address needs some for each person.
-const CALLER_PATHS: u32 = 4096;
-/// The counters are spread over so many locks; all of a caller are behind one of them.
+/// Paths of one client with counters of their own. An office behind one address needs some for each person.
+const CLIENT_PATHS: u32 = 4096;
+/// Number of locks. All counters of a client are behind one of them.
 const SHARDS: usize = 16;
-/// Counters of paths in one window and shard, and at most as many callers; about 20 bytes each.
+/// Most counters of paths in one window and shard, and most clients; about 20 bytes each.
 const SHARD_COUNTERS: usize = 16 << 10;
-/// Counters of a shard for callers who come when it is full of callers.
+/// Counters of a shard that further clients share when it is full.
 const BUCKETS: u64 = 4096;
 
 /// The three limiters (http-api 1.9).
@@ -39,12 +39,12 @@ pub enum Group {
     Files,
 }
 
-/// Whose requests are counted together.
+/// The client whose requests are counted together.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-pub enum Who {
-    /// Whoever comes from there.
+pub enum Client {
+    /// Requests without authentication, by network.
     Network(Network),
-    /// Somebody who is signed in.
+    /// An authenticated user.
     User(UserId),
 }
 
@@ -53,21 +53,21 @@ pub enum Who {
 pub struct RateLimits {
     limits: Option<[u32; 3]>,
     keys: RandomState,
-    shards: [Mutex<Windows>; SHARDS],
+    shards: [Mutex<Counters>; SHARDS],
 }
 
 #[derive(Debug, Default)]
-struct Windows {
+struct Counters {
     index: i64,
     current: HashMap<u64, u32>,
     previous: HashMap<u64, u32>,
-    /// How many paths each caller and group has in `current`.
+    /// How many paths each client and group has in `current`.
     paths: HashMap<u64, u32>,
 }
 
-/// What one request met.
+/// The state of a limit after one request.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Verdict {
+pub struct LimitStatus {
     /// Whether the request may go on.
     pub allowed: bool,
     /// The limit.
@@ -92,14 +92,19 @@ impl RateLimits {
         Self { limits, keys: RandomState::new(), shards: Default::default() }
     }
 
-    /// Counts one request of `who` on `path`; all paths that no route has are `None`. The answer is `None` when nothing
-    /// is limited.
-    pub fn count(&self, group: Group, who: Who, path: Option<&str>, now: Timestamp) -> Option<Verdict> {
+    /// Counts one request of `client` on `path`, which is `None` for unknown routes. Returns `None` when there is no limit.
+    pub fn count(
+        &self,
+        group: Group,
+        client: Client,
+        path: Option<&str>,
+        now: Timestamp,
+    ) -> Option<LimitStatus> {
         let limit = self.limits?[group as usize];
         if limit == 0 {
             return None;
         }
-        let caller = self.keys.hash_one((group, who));
+        let caller = self.keys.hash_one((group, client));
         let key = self.keys.hash_one((caller, path));
         let second = now.as_second();
         let index = second.div_euclid(WINDOW_SECONDS);
@@ -107,8 +112,8 @@ impl RateLimits {
 
         let shard = &self.shards[caller as usize % SHARDS];
         let mut windows = shard.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
-        windows.turn(index);
-        let key = windows.place(caller, key);
+        windows.advance_to(index);
+        let key = windows.counter_for(caller, key);
         let before = windows.previous.get(&key).copied().unwrap_or(0);
         let count = windows.current.entry(key).or_insert(0);
         let carried = i64::from(before) * (WINDOW_SECONDS - into) / WINDOW_SECONDS;
@@ -117,7 +122,7 @@ impl RateLimits {
         if allowed {
             *count += 1;
         }
-        Some(Verdict {
+        Some(LimitStatus {
             allowed,
             limit,
             remaining: limit.saturating_sub(used).saturating_sub(1),
@@ -127,9 +132,9 @@ impl RateLimits {
     }
 }
 
-impl Windows {
-    /// Begins another window when its time has come.
-    fn turn(&mut self, index: i64) {
+impl Counters {
+    /// Starts the next window when the current one is over.
+    fn advance_to(&mut self, index: i64) {
         if self.index != index {
             let last = std::mem::take(&mut self.current);
             self.previous = if self.index + 1 == index { last } else { HashMap::new() };
@@ -138,14 +143,14 @@ impl Windows {
         }
     }
 
-    /// The counter for a path: its own, or that of the caller, or that of a bucket.
-    fn place(&mut self, caller: u64, path: u64) -> u64 {
+    /// The counter for a path: its own, that of the client, or that of a bucket.
+    fn counter_for(&mut self, caller: u64, path: u64) -> u64 {
         if self.current.contains_key(&path) {
             return path;
         }
         let full = self.current.len() >= SHARD_COUNTERS;
         if let Some(paths) = self.paths.get_mut(&caller) {
-            if full || *paths >= CALLER_PATHS {
+            if full || *paths >= CLIENT_PATHS {
                 return caller;
             }
             *paths += 1;
@@ -159,7 +164,7 @@ impl Windows {
     }
 }
 
-impl Verdict {
+impl LimitStatus {
     /// Adds the three headers.
     pub fn describe(&self, headers: &mut HeaderMap) {
         for (name, value) in [
@@ -195,8 +200,8 @@ mod tests {
         RateLimits::new(&crate::config::Limits { api_per_minute: api, ..Default::default() })
     }
 
-    fn who(number: u32) -> Who {
-        Who::Network(Network::of_client(std::net::Ipv4Addr::from_bits(number).into()))
+    fn who(number: u32) -> Client {
+        Client::Network(Network::of_client(std::net::Ipv4Addr::from_bits(number).into()))
     }
 
     /// Whether a request in group `Api` may go on.

@@ -9,7 +9,7 @@ use tokio::net::TcpListener;
 use tokio::time::Instant;
 use tokio_rustls::TlsAcceptor;
 
-use super::connection::Shared;
+use super::connection::ConnectionService;
 use super::connection_limit::ConnectionLimit;
 use crate::lifecycle::Lifecycle;
 
@@ -30,10 +30,10 @@ impl Listener {
         self.socket.local_addr()
     }
 
-    /// Accepts connections until the soft stop. `limit` bounds how many are open at once; one too many is closed at once,
-    /// so that it does not hold up the others.
-    pub async fn run(self, shared: Arc<Shared>, limit: Arc<ConnectionLimit>, life: Lifecycle) {
-        let (mut refusals, mut failures) = (Warning::default(), Warning::default());
+    /// Accepts connections until the soft stop. `limit` bounds how many are open at once. A connection above the limit is
+    /// closed at once.
+    pub async fn run(self, service: Arc<ConnectionService>, limit: Arc<ConnectionLimit>, life: Lifecycle) {
+        let (mut refusals, mut failures) = (ThrottledWarning::default(), ThrottledWarning::default());
         loop {
             let accepted = tokio::select! {
                 accepted = self.socket.accept() => accepted,
@@ -51,13 +51,13 @@ impl Listener {
                         }
                         continue;
                     };
-                    let serve = Arc::clone(&shared).serve(stream, from, self.tls.clone());
+                    let serve = Arc::clone(&service).serve(stream, from, self.tls.clone());
                     life.spawn("connection", async move {
                         serve.await;
                         drop(permit);
                     });
                 }
-                // Out of file descriptors or a peer that was gone at once: give others time to end.
+                // No file descriptor is left, or the peer disconnected at once. Wait for other connections to end.
                 Err(error) => {
                     if let Some(count) = failures.due() {
                         tracing::warn!(%error, count, "connections could not be accepted");
@@ -71,12 +71,12 @@ impl Listener {
 
 /// A warning that anybody can cause, written at most once a minute.
 #[derive(Debug, Default)]
-struct Warning {
+struct ThrottledWarning {
     written: Option<Instant>,
     count: u64,
 }
 
-impl Warning {
+impl ThrottledWarning {
     const EVERY: Duration = Duration::from_secs(60);
 
     /// Counts a cause; `Some` is how many there were since the last warning, when another one is due.
@@ -96,7 +96,7 @@ mod tests {
 
     #[tokio::test(start_paused = true)]
     async fn a_warning_is_due_once_a_minute_with_the_number_of_its_causes() {
-        let mut warning = Warning::default();
+        let mut warning = ThrottledWarning::default();
         assert_eq!([warning.due(), warning.due(), warning.due()], [Some(1), None, None]);
         tokio::time::advance(Duration::from_secs(61)).await;
         assert_eq!([warning.due(), warning.due()], [Some(3), None]);

@@ -1,4 +1,4 @@
-//! Which request something belongs to, and where the request came from.
+//! The identity of a request: its id, its client, and whether it came over TLS.
 
 use std::convert::Infallible;
 use std::net::IpAddr;
@@ -18,22 +18,22 @@ pub struct RequestId(pub Uuid);
 #[derive(Debug, Clone, Copy)]
 pub struct Encrypted;
 
-/// Longest name of a program kept, in characters.
+/// Longest `User-Agent` that is kept, in characters.
 const AGENT_CHARACTERS: usize = 256;
 
 /// Where a request came from.
 #[derive(Clone, Debug, Default)]
 pub struct Origin {
-    /// The request, as in its log lines and its answer.
+    /// The id of the request.
     pub request: Uuid,
-    /// The address; none outside of requests.
+    /// The client address; `None` outside of requests.
     pub address: Option<IpAddr>,
-    /// The program, as it calls itself.
+    /// The `User-Agent` header.
     pub user_agent: String,
 }
 
 impl Origin {
-    /// Reads what the outermost layer found out.
+    /// Reads the extensions that the outermost layer inserted.
     #[must_use]
     pub fn of(extensions: &Extensions, headers: &HeaderMap) -> Self {
         let agent = headers.get(header::USER_AGENT).and_then(|value| value.to_str().ok()).unwrap_or_default();

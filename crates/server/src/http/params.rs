@@ -113,7 +113,7 @@ impl Query {
     }
 }
 
-/// Which part of a list is wanted.
+/// The requested part of a list.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Page {
     /// Most rows; zero means all.
@@ -125,7 +125,7 @@ pub struct Page {
 }
 
 impl Page {
-    /// Cuts this part out of `rows`.
+    /// Returns this part of `rows`.
     #[must_use]
     pub fn cut<T>(&self, rows: Vec<T>, id: impl Fn(&T) -> uuid::Uuid) -> Vec<T> {
         let skip = self.after.map_or(0, |after| {

@@ -1,4 +1,4 @@
-//! Whose address a request comes from, through the proxies that are believed.
+//! The client address of a request, read through trusted proxies.
 
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 
@@ -11,7 +11,7 @@ use crate::config::Proxies;
 /// The client's address.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Peer {
-    /// As the connection says, or as a believed proxy says.
+    /// The address of the connection, or the one that a trusted proxy reports.
     pub address: IpAddr,
 }
 
@@ -35,8 +35,8 @@ impl Peer {
     }
 }
 
-/// The rightmost address of a header that is not a trusted proxy's. Each proxy appends whom it talks to, so everything
-/// further left is what that client claims. A proxy's own address stands where the list ends or cannot be read.
+/// The rightmost address of a header that is not a trusted proxy's. Each proxy appends the address of its peer, so
+/// everything further left is a claim of that client. When the list ends or is invalid, the last proxy's address counts.
 fn forwarded(headers: &HeaderMap, name: &str, direct: IpAddr, proxies: &Proxies) -> IpAddr {
     let lines: Vec<_> =
         headers.get_all(name).iter().map(|value| value.to_str().unwrap_or_default()).collect();

@@ -62,7 +62,7 @@ fn refuse(detail: String) -> Error {
     Error::bad_request("Invalid search query.").field("q", detail)
 }
 
-/// Splits outside double quotes; runs of spaces make no empty terms.
+/// Splits outside double quotes. Several spaces in a row count as one.
 fn split(text: &str, at: char) -> Vec<String> {
     let mut parts = vec![String::new()];
     let mut quoted = false;

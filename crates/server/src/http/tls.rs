@@ -74,7 +74,7 @@ pub fn acceptor(https: &Https) -> Result<TlsAcceptor, Error> {
     Ok(TlsAcceptor::from(Arc::new(config)))
 }
 
-/// The configured certificates; the first answers for names none of them carries.
+/// The configured certificates. The first is used for names that no certificate has.
 #[derive(Debug)]
 struct Certificates(Vec<Arc<CertifiedKey>>);
 
@@ -89,10 +89,10 @@ impl Certificates {
 
 impl ResolvesServerCert for Certificates {
     fn resolve(&self, hello: ClientHello<'_>) -> Option<Arc<CertifiedKey>> {
-        let wanted = hello.server_name().and_then(|name| ServerName::try_from(name).ok());
+        let requested = hello.server_name().and_then(|name| ServerName::try_from(name).ok());
         let carries = |key: &&Arc<CertifiedKey>| {
             let leaf = key.end_entity_cert().ok().and_then(|leaf| ParsedCertificate::try_from(leaf).ok());
-            match (&leaf, &wanted) {
+            match (&leaf, &requested) {
                 (Some(leaf), Some(name)) => rustls::client::verify_server_name(leaf, name).is_ok(),
                 _ => false,
             }
@@ -147,7 +147,7 @@ fn client_verifier(
     Ok(verifier)
 }
 
-/// Takes any certificate whose key the client really holds.
+/// Accepts any certificate, if the client holds its key.
 #[derive(Debug)]
 struct AnyCertificate {
     mandatory: bool,

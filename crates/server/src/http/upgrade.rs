@@ -14,7 +14,7 @@ use hyper_util::rt::TokioIo;
 use super::error::Error;
 
 /// The connection after the upgrade.
-pub type Connection = TokioIo<Upgraded>;
+pub type WebSocketConnection = TokioIo<Upgraded>;
 
 /// A request that may become a WebSocket.
 pub struct Upgrade {
@@ -22,7 +22,7 @@ pub struct Upgrade {
     connection: OnUpgrade,
 }
 
-/// A request that is no WebSocket upgrade: 426, and which protocol is meant.
+/// The answer to a request that is no WebSocket upgrade: 426 with the expected protocol.
 pub struct Refused(String);
 
 impl IntoResponse for Refused {
@@ -49,15 +49,15 @@ pub fn check(request: &mut Request) -> Result<Upgrade, Refused> {
 }
 
 impl Upgrade {
-    /// Says in the answer what is granted (docs/extensions.md); nothing is said to whoever offered nothing.
+    /// Names the granted extensions in the answer (docs/extensions.md). Clients that offered none get no header.
     pub fn grant(&mut self, extensions: Extensions) {
         if let Some(value) = extensions.header() {
             self.headers.insert(extension::HEADER, value);
         }
     }
 
-    /// The 101 answer, and what resolves to the connection once the answer is on its way.
-    pub fn accept(self) -> (Response, impl Future<Output = hyper::Result<Connection>> + Send) {
+    /// The 101 answer, and a future that resolves to the connection once the answer is sent.
+    pub fn accept(self) -> (Response, impl Future<Output = hyper::Result<WebSocketConnection>> + Send) {
         let mut response = Response::new(Body::empty());
         *response.status_mut() = StatusCode::SWITCHING_PROTOCOLS;
         *response.headers_mut() = self.headers;

@@ -1,14 +1,14 @@
-//! Warnings that travel with a success, in a header that official clients print for the person (http-api 1.3).
+//! Warnings beside a successful response, in a header that official clients print (http-api 1.3).
 
 use axum::response::{IntoResponse, Response};
 use coder_api::headers::FEATURE_WARNING;
 use http::HeaderValue;
 
-/// A response, and what its caller should know about it.
+/// A response with warnings.
 #[derive(Debug)]
-pub struct Warned<R>(pub R, pub Vec<&'static str>);
+pub struct WithWarnings<R>(pub R, pub Vec<&'static str>);
 
-impl<R: IntoResponse> IntoResponse for Warned<R> {
+impl<R: IntoResponse> IntoResponse for WithWarnings<R> {
     fn into_response(self) -> Response {
         let mut response = self.0.into_response();
         for text in self.1 {

@@ -2,7 +2,7 @@
 
 use std::borrow::Cow;
 
-/// Elements whose content nobody reads.
+/// Elements whose content is not text.
 const UNREAD: [&str; 2] = ["script", "style"];
 /// Entities that are decoded by name.
 const NAMED: [(&str, &str); 7] = [

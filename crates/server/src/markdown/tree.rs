@@ -103,7 +103,7 @@ fn add(open: &mut [Node], markdown: &str, event: Event<'_>, range: Range<usize>)
                 && markdown[..range.start].ends_with('\\')
                 && text.starts_with(|c| KEPT_ESCAPES.contains(c));
             let text = if escaped { format!("\\{text}") } else { text.into_string() };
-            // The parser cuts texts at every mark that turns out to be none.
+            // The parser splits texts at characters that turn out not to be markup.
             if let Some(Node { kind: Kind::Text(before), .. }) = top.children.last_mut() {
                 before.push_str(&text);
                 return;
@@ -177,7 +177,7 @@ fn link_addresses(mut node: Node) -> Node {
     node
 }
 
-/// Resolves escapes in code blocks, in which Markdown has none: the official renderer does.
+/// Resolves escapes in code blocks, as the official renderer does, although Markdown has none there.
 pub(super) fn without_backslashes(text: &str) -> String {
     let mut plain = String::with_capacity(text.len());
     let mut rest = text.chars().peekable();

@@ -1,6 +1,6 @@
 //! Addresses of links as the official renderer writes them: relative ones are resolved against nothing.
 
-/// Whether the address stands behind the link's text: not when it cannot be parsed, nor for an anchor in the same text.
+/// Whether the address is written behind the link's text. Invalid addresses and anchors in the same text are not.
 pub(super) fn is_shown(url: &str) -> bool {
     let is_anchor = url.strip_prefix('#').is_some_and(|anchor| !anchor.is_empty() && !anchor.contains('%'));
     !is_anchor && is_valid(url)
@@ -37,7 +37,7 @@ fn is_valid(url: &str) -> bool {
     }
     let behind = match scheme(path) {
         Some(scheme) => &path[scheme.len() + 1..],
-        // A colon in the first segment looks like a scheme, and this one is none.
+        // A colon in the first segment would look like a scheme.
         None if path.split('/').next().is_some_and(|first| first.contains(':')) => return false,
         None => path,
     };

@@ -1,4 +1,4 @@
-//! Counters that are kept as things happen.
+//! Counters that are updated as things happen.
 
 use std::collections::HashSet;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -15,9 +15,9 @@ use prometheus_client::metrics::histogram::Histogram;
 use prometheus_client::registry::Registry;
 
 use super::sockets::{Durations, Socket, Sockets};
-use super::workspaces::Census;
+use super::workspaces::WorkspaceCounts;
 
-/// So many tag sets have numbers of their own; all others are counted together.
+/// Most tag sets with labels of their own. All others share the labels of [`OTHERS`].
 pub const SETS: usize = 100;
 /// The tag set of all others.
 pub(super) const OTHERS: &str = "(others)";
@@ -28,53 +28,53 @@ const WAITS: [f64; 11] = [0.1, 0.5, 1.0, 5.0, 10.0, 30.0, 60.0, 300.0, 600.0, 18
 const LATENCIES: [f64; 11] = [0.001, 0.005, 0.01, 0.025, 0.05, 0.1, 0.5, 1.0, 5.0, 10.0, 30.0];
 
 #[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
-struct OfRoute {
+struct RouteLabels {
     method: &'static str,
     path: String,
 }
 
 #[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
-struct OfAnswer {
+struct ResponseLabels {
     code: u16,
     method: &'static str,
     path: String,
 }
 
 #[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
-pub(super) struct OfSet {
+pub(super) struct TagSetLabels {
     pub(super) organization_id: String,
     pub(super) tags: String,
 }
 
 #[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
-struct OfCreation {
+struct WorkspaceCreationLabels {
     organization_name: String,
     template_name: String,
     preset_name: String,
 }
 
 #[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
-struct OfReason {
+struct ReasonLabels {
     reason: &'static str,
 }
 
-/// Tells what somebody else in this process counts, in the text form of OpenMetrics.
-pub(super) type Source = Box<dyn Fn() -> String + Send + Sync>;
+/// Metrics of another part of this process, in the text form of OpenMetrics.
+pub(super) type ExtraMetrics = Box<dyn Fn() -> String + Send + Sync>;
 
 pub(super) struct Inner {
     pub(super) registry: Registry,
-    answers: Family<OfAnswer, Counter>,
-    latencies: Durations<OfRoute>,
-    concurrent: Family<OfRoute, Gauge>,
-    waits: Durations<OfSet>,
+    answers: Family<ResponseLabels, Counter>,
+    latencies: Durations<RouteLabels>,
+    concurrent: Family<RouteLabels, Gauge>,
+    waits: Durations<TagSetLabels>,
     joins: Counter,
     reconnects: Counter,
-    ended: Family<OfReason, Counter>,
-    creations: Family<OfCreation, Counter>,
+    ended: Family<ReasonLabels, Counter>,
+    creations: Family<WorkspaceCreationLabels, Counter>,
     sockets: Sockets,
-    pub(super) census: Census,
-    pub(super) sources: Mutex<Vec<Source>>,
-    known: Mutex<HashSet<OfSet>>,
+    pub(super) workspace_counts: WorkspaceCounts,
+    pub(super) sources: Mutex<Vec<ExtraMetrics>>,
+    known: Mutex<HashSet<TagSetLabels>>,
 }
 
 /// The counts of a server; clones share them.
@@ -96,7 +96,7 @@ impl Default for Metrics {
             ended: Family::default(),
             creations: Family::default(),
             sockets,
-            census: Census::default(),
+            workspace_counts: WorkspaceCounts::default(),
             sources: Mutex::default(),
             known: Mutex::default(),
         };
@@ -140,15 +140,15 @@ impl std::fmt::Debug for Metrics {
 }
 
 impl Metrics {
-    /// A request begins; `path` is its route's template, none for a path that nobody serves.
+    /// A request begins. `path` is the template of its route, `None` for an unknown path.
     #[must_use]
     pub fn request(&self, method: &Method, path: Option<&str>) -> Request {
-        let route = OfRoute { method: word(method), path: path.unwrap_or("(none)").to_owned() };
+        let route = RouteLabels { method: word(method), path: path.unwrap_or("(none)").to_owned() };
         self.0.concurrent.get_or_create(&route).inc();
         Request { metrics: self.clone(), route, started: Instant::now() }
     }
 
-    /// A daemon has joined; `again` if its row existed.
+    /// A daemon has joined. `again` means that its row existed.
     pub fn joined(&self, again: bool) {
         self.0.joins.inc();
         if again {
@@ -156,7 +156,7 @@ impl Metrics {
         }
     }
 
-    /// A job was handed out after it waited so long.
+    /// A job was handed out after this wait.
     pub fn handed_out(&self, organization: OrganizationId, tags: &TagSet, waited: Duration) {
         self.0.waits.get_or_create(&self.set(organization, tags)).observe(waited.as_secs_f64());
     }
@@ -168,7 +168,7 @@ impl Metrics {
 
     /// A workspace was made.
     pub fn workspace_made(&self, organization: &str, template: &str, preset: &str) {
-        let labels = OfCreation {
+        let labels = WorkspaceCreationLabels {
             organization_name: organization.to_owned(),
             template_name: template.to_owned(),
             preset_name: preset.to_owned(),
@@ -176,41 +176,41 @@ impl Metrics {
         self.0.creations.get_or_create(&labels).inc();
     }
 
-    /// What else is told at each scrape: whole families in the text form of OpenMetrics, whose names nobody else uses.
-    pub fn tell_also(&self, source: impl Fn() -> String + Send + Sync + 'static) {
+    /// Adds metrics to each scrape: whole families in the text form of OpenMetrics, with names that are not in use.
+    pub fn add_source(&self, source: impl Fn() -> String + Send + Sync + 'static) {
         self.0.sources.lock().unwrap_or_else(PoisonError::into_inner).push(Box::new(source));
     }
 
-    /// The server has ended a job that nobody else would have ended.
-    pub fn gave_up(&self, reason: &'static str) {
-        self.0.ended.get_or_create(&OfReason { reason }).inc();
+    /// The server ended a job that its daemon did not end.
+    pub fn job_ended_by_server(&self, reason: &'static str) {
+        self.0.ended.get_or_create(&ReasonLabels { reason }).inc();
     }
 
-    /// The labels of a tag set: its own as long as there are few.
-    fn set(&self, organization: OrganizationId, tags: &TagSet) -> OfSet {
-        let set = OfSet { organization_id: organization.to_string(), tags: tags.to_string() };
+    /// The labels of a tag set.
+    fn set(&self, organization: OrganizationId, tags: &TagSet) -> TagSetLabels {
+        let set = TagSetLabels { organization_id: organization.to_string(), tags: tags.to_string() };
         let mut known = self.0.known.lock().unwrap_or_else(PoisonError::into_inner);
         if known.contains(&set) || (known.len() < SETS && known.insert(set.clone())) {
             return set;
         }
-        OfSet { organization_id: String::new(), tags: OTHERS.to_owned() }
+        TagSetLabels { organization_id: String::new(), tags: OTHERS.to_owned() }
     }
 }
 
-/// A request that is being answered; it counts until it is dropped.
+/// A request in progress; it counts until it is dropped.
 #[derive(Debug)]
 pub struct Request {
     metrics: Metrics,
-    route: OfRoute,
+    route: RouteLabels,
     started: Instant,
 }
 
 impl Request {
-    /// It is answered.
+    /// The response is ready.
     pub fn answered(self, status: StatusCode) {
         let inner = &*self.metrics.0;
-        let OfRoute { method, path } = self.route.clone();
-        inner.answers.get_or_create(&OfAnswer { code: status.as_u16(), method, path }).inc();
+        let RouteLabels { method, path } = self.route.clone();
+        inner.answers.get_or_create(&ResponseLabels { code: status.as_u16(), method, path }).inc();
         inner.latencies.get_or_create(&self.route).observe(self.started.elapsed().as_secs_f64());
     }
 }
@@ -221,7 +221,7 @@ impl Drop for Request {
     }
 }
 
-/// A client can invent methods; labels cannot grow with them.
+/// The label of a method. Clients can invent methods, so unknown ones share a label.
 fn word(method: &Method) -> &'static str {
     match *method {
         Method::GET => "GET",

@@ -1,8 +1,8 @@
-//! What the server counts and tells Prometheus: official names where what they mean exists here (scheduling-and-auth 6.2),
-//! and ours, which begin with `coderd_provisioning_` (docs/operators/monitoring.md lists them).
+//! Prometheus metrics: official names where this server has the same thing (scheduling-and-auth 6.2), and our own, which
+//! begin with `coderd_provisioning_` (docs/operators/monitoring.md lists them).
 //!
-//! Counters are kept as things happen; what the database knows is read when somebody scrapes, so nothing is done in
-//! between. Labels that others can choose are bounded: tag sets by [`counters::SETS`], paths are those of the route table.
+//! Counters are updated as things happen. Numbers from the database are read at each scrape. Labels that clients can choose
+//! are bounded: tag sets by [`counters::SETS`], paths by the route table.
 
 pub mod counters;
 mod scrape;

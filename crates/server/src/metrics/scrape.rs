@@ -1,4 +1,4 @@
-//! What is read when somebody scrapes: queue, daemons, users, and this process.
+//! Metrics that are read at each scrape: queue, daemons, users, and this process.
 
 use std::collections::BTreeMap;
 use std::sync::PoisonError;
@@ -14,28 +14,28 @@ use prometheus_client::metrics::family::Family;
 use prometheus_client::metrics::gauge::Gauge;
 use prometheus_client::registry::Registry;
 
-use super::counters::{OTHERS, OfSet, SETS};
+use super::counters::{OTHERS, SETS, TagSetLabels};
 use crate::context::App;
 use crate::provisioning::session::presence::{STALE_AFTER, seen_within};
 
-/// Most daemons of one organization that are looked at.
+/// Most daemons of one organization that are counted.
 const DAEMONS: i64 = 20_000;
 
 #[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
-struct OfSlot {
+struct SlotLabels {
     organization_id: String,
     tags: String,
     state: &'static str,
 }
 
 #[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
-struct Organization {
+struct OrganizationLabels {
     organization_id: String,
     organization_name: String,
 }
 
 #[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
-struct OfStatus {
+struct UserStatusLabels {
     status: &'static str,
 }
 
@@ -55,7 +55,7 @@ pub async fn render(app: &App) -> Result<String, Error> {
     Ok(text)
 }
 
-/// Several texts make one: its end is said once.
+/// Removes the end mark, so that another text can follow.
 fn open_end(text: &mut String) {
     if let Some(start) = text.rfind("# EOF") {
         text.truncate(start);
@@ -64,7 +64,7 @@ fn open_end(text: &mut String) {
 
 /// Numbers of a tag set.
 #[derive(Default)]
-struct Set {
+struct TagSetNumbers {
     waiting: i64,
     oldest_at: Option<Timestamp>,
     daemons: i64,
@@ -74,11 +74,11 @@ struct Set {
     busy: i64,
 }
 
-/// The numbers of this moment. Those of the database are the whole deployment's, so each replica tells the same.
+/// The current numbers. Those from the database are the same on every replica.
 async fn now(app: &App) -> Result<Registry, Error> {
     let at = app.now();
     let mut tx = app.store.reader().await?;
-    let mut sets: BTreeMap<(OrganizationId, TagSet), Set> = BTreeMap::new();
+    let mut sets: BTreeMap<(OrganizationId, TagSet), TagSetNumbers> = BTreeMap::new();
     for Backlog { organization_id, tags, waiting, oldest_at } in backlog::list(&mut tx).await? {
         let set = sets.entry((organization_id, tags)).or_default();
         set.waiting += waiting;
@@ -97,7 +97,7 @@ async fn now(app: &App) -> Result<Registry, Error> {
             set.daemons += 1;
             set.draining += i64::from(daemon.draining);
             set.unhealthy += i64::from(!daemon.problem.is_empty());
-            // One that can run no jobs has no free slot.
+            // An unhealthy daemon has no free slot.
             set.slots += if daemon.problem.is_empty() { daemon.slots } else { daemon.busy.min(daemon.slots) };
             set.busy += daemon.busy.min(daemon.slots);
         }
@@ -112,40 +112,42 @@ async fn now(app: &App) -> Result<Registry, Error> {
         counts.push((word, users::count(&mut tx, &filter).await?));
     }
     let mut registry = Registry::default();
-    app.metrics.0.census.add(&mut registry, &mut tx, at).await?;
+    app.metrics.0.workspace_counts.add(&mut registry, &mut tx, at).await?;
     drop(tx);
     add_sets(&mut registry, sets, at);
-    let info: Family<Organization, Gauge> = Family::default();
+    let info: Family<OrganizationLabels, Gauge> = Family::default();
     for organization in organizations {
-        let labels = Organization {
+        let labels = OrganizationLabels {
             organization_id: organization.id.to_string(),
             organization_name: organization.name,
         };
         info.get_or_create(&labels).set(1);
     }
     registry.register("coderd_provisioning_organization_info", "Names of organizations", info);
-    let by_status: Family<OfStatus, Gauge> = Family::default();
+    let by_status: Family<UserStatusLabels, Gauge> = Family::default();
     for (status, count) in counts {
-        by_status.get_or_create(&OfStatus { status }).set(count);
+        by_status.get_or_create(&UserStatusLabels { status }).set(count);
     }
     registry.register("coderd_api_total_user_count", "Users by status", by_status);
     add_process(&mut registry, app);
     Ok(registry)
 }
 
-/// The sets with most to tell have numbers of their own.
-fn add_sets(registry: &mut Registry, sets: BTreeMap<(OrganizationId, TagSet), Set>, at: Timestamp) {
-    let (waiting, oldest) = (Family::<OfSet, Gauge>::default(), Family::<OfSet, Gauge>::default());
-    let (connected, draining) = (Family::<OfSet, Gauge>::default(), Family::<OfSet, Gauge>::default());
-    let unhealthy: Family<OfSet, Gauge> = Family::default();
-    let slots: Family<OfSlot, Gauge> = Family::default();
+/// The tag sets with the most jobs and daemons have labels of their own.
+fn add_sets(registry: &mut Registry, sets: BTreeMap<(OrganizationId, TagSet), TagSetNumbers>, at: Timestamp) {
+    let (waiting, oldest) =
+        (Family::<TagSetLabels, Gauge>::default(), Family::<TagSetLabels, Gauge>::default());
+    let (connected, draining) =
+        (Family::<TagSetLabels, Gauge>::default(), Family::<TagSetLabels, Gauge>::default());
+    let unhealthy: Family<TagSetLabels, Gauge> = Family::default();
+    let slots: Family<SlotLabels, Gauge> = Family::default();
     let mut sets: Vec<_> = sets.into_iter().collect();
     sets.sort_by_key(|(_, set)| std::cmp::Reverse((set.waiting, set.daemons)));
     for (rank, ((organization, tags), set)) in sets.into_iter().enumerate() {
         let labels = if rank < SETS {
-            OfSet { organization_id: organization.to_string(), tags: tags.to_string() }
+            TagSetLabels { organization_id: organization.to_string(), tags: tags.to_string() }
         } else {
-            OfSet { organization_id: String::new(), tags: OTHERS.to_owned() }
+            TagSetLabels { organization_id: String::new(), tags: OTHERS.to_owned() }
         };
         let age = set.oldest_at.map_or(0, |oldest| at.duration_since(oldest).as_secs().max(0));
         waiting.get_or_create(&labels).inc_by(set.waiting);
@@ -154,9 +156,9 @@ fn add_sets(registry: &mut Registry, sets: BTreeMap<(OrganizationId, TagSet), Se
         connected.get_or_create(&labels).inc_by(set.daemons);
         draining.get_or_create(&labels).inc_by(set.draining);
         unhealthy.get_or_create(&labels).inc_by(set.unhealthy);
-        let OfSet { organization_id, tags } = labels;
+        let TagSetLabels { organization_id, tags } = labels;
         for (state, count) in [("busy", set.busy), ("free", set.slots - set.busy)] {
-            let labels = OfSlot { organization_id: organization_id.clone(), tags: tags.clone(), state };
+            let labels = SlotLabels { organization_id: organization_id.clone(), tags: tags.clone(), state };
             slots.get_or_create(&labels).inc_by(count);
         }
     }

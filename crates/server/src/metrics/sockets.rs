@@ -15,15 +15,15 @@ pub(super) type Durations<L> = Family<L, Histogram, fn() -> Histogram>;
 const OPEN: [f64; 6] = [0.001, 1.0, 60.0, 3600.0, 54000.0, 108_000.0];
 
 #[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
-struct OfPath {
+struct PathLabels {
     path: &'static str,
 }
 
 /// The counts.
 #[derive(Clone)]
 pub(super) struct Sockets {
-    open: Family<OfPath, Gauge>,
-    durations: Durations<OfPath>,
+    open: Family<PathLabels, Gauge>,
+    durations: Durations<PathLabels>,
 }
 
 impl Sockets {
@@ -32,8 +32,8 @@ impl Sockets {
             open: Family::default(),
             durations: Durations::new_with_constructor(|| Histogram::new(OPEN)),
         };
-        // There from the start, so that a dashboard shows zero instead of nothing.
-        sockets.open.get_or_create(&OfPath { path: coder_api::paths::SERVE }).set(0);
+        // Registered at the start, so that a dashboard shows zero instead of no data.
+        sockets.open.get_or_create(&PathLabels { path: coder_api::paths::SERVE }).set(0);
         registry.register("coderd_api_concurrent_websockets", "Open WebSockets here", sockets.open.clone());
         registry.register(
             "coderd_api_websocket_durations_seconds",
@@ -45,7 +45,7 @@ impl Sockets {
 
     /// One is opened at this route.
     pub(super) fn open(&self, path: &'static str) -> Socket {
-        self.open.get_or_create(&OfPath { path }).inc();
+        self.open.get_or_create(&PathLabels { path }).inc();
         Socket { counts: self.clone(), path, since: Instant::now() }
     }
 }
@@ -60,7 +60,7 @@ pub struct Socket {
 
 impl Drop for Socket {
     fn drop(&mut self) {
-        let labels = OfPath { path: self.path };
+        let labels = PathLabels { path: self.path };
         self.counts.open.get_or_create(&labels).dec();
         self.counts.durations.get_or_create(&labels).observe(self.since.elapsed().as_secs_f64());
     }

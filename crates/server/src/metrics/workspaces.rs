@@ -1,5 +1,5 @@
-//! Workspaces by what their latest builds are, and people who were here lately. Counting looks at every workspace, so it
-//! is done once a minute at most, however often somebody scrapes.
+//! Workspaces by the status of their latest build, and active users. Counting reads every workspace, so it runs at most
+//! once a minute.
 
 use std::sync::{Mutex, PoisonError};
 
@@ -14,18 +14,18 @@ use prometheus_client::registry::Registry;
 
 /// How old the numbers may be.
 const FRESH: SignedDuration = SignedDuration::from_mins(1);
-/// So many combinations of labels have numbers of their own.
+/// Most combinations of labels.
 const GROUPS: i64 = 1000;
 /// Every status, so that a series does not vanish when it is zero.
 const STATUSES: [&str; 6] = ["pending", "running", "succeeded", "canceling", "canceled", "failed"];
 
 #[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
-struct OfStatus {
+struct BuildStatusLabels {
     status: String,
 }
 
 #[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
-struct OfLatest {
+struct LatestBuildLabels {
     status: String,
     template_name: String,
     template_version: String,
@@ -43,10 +43,10 @@ struct Counted {
 
 /// The newest numbers.
 #[derive(Default)]
-pub(super) struct Census(Mutex<Option<Counted>>);
+pub(super) struct WorkspaceCounts(Mutex<Option<Counted>>);
 
-impl Census {
-    /// Adds them to what is told; counts anew when they are old.
+impl WorkspaceCounts {
+    /// Adds the numbers to a scrape, and counts again when they are old.
     pub(super) async fn add(
         &self,
         registry: &mut Registry,
@@ -74,21 +74,21 @@ impl Census {
 }
 
 fn tell(registry: &mut Registry, counted: Counted) {
-    let by_status: Family<OfStatus, Gauge> = Family::default();
+    let by_status: Family<BuildStatusLabels, Gauge> = Family::default();
     for status in STATUSES {
-        by_status.get_or_create(&OfStatus { status: status.to_owned() }).set(0);
+        by_status.get_or_create(&BuildStatusLabels { status: status.to_owned() }).set(0);
     }
     for (status, count) in counted.by_status {
-        by_status.get_or_create(&OfStatus { status }).set(count);
+        by_status.get_or_create(&BuildStatusLabels { status }).set(count);
     }
     registry.register(
         "coderd_api_workspace_latest_build",
         "Workspaces by the status of their latest build",
         by_status,
     );
-    let latest: Family<OfLatest, Gauge> = Family::default();
+    let latest: Family<LatestBuildLabels, Gauge> = Family::default();
     for group in counted.latest {
-        let labels = OfLatest {
+        let labels = LatestBuildLabels {
             status: group.status,
             template_name: group.template_name,
             template_version: group.template_version,

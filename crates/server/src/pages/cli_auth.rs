@@ -1,4 +1,4 @@
-//! The page that `coder login` opens: it makes a session token to paste into the terminal.
+//! The page that `coder login` opens. It creates a session token to paste into the terminal.
 
 use askama::Template;
 use axum::extract::{Request, State};

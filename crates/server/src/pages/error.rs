@@ -7,7 +7,7 @@ use http::header::{self, HeaderValue};
 use http::{HeaderMap, StatusCode};
 
 use super::render::render;
-use crate::http::error::Shown;
+use crate::http::error::ErrorText;
 
 #[derive(Template)]
 #[template(path = "error.html")]
@@ -17,7 +17,7 @@ struct Page<'a> {
     detail: &'a str,
 }
 
-/// Whether a request asks for a page: browsers name HTML, clients of the API do not.
+/// Whether a request accepts HTML. Browsers do, clients of the API do not.
 pub fn wants_page(headers: &HeaderMap) -> bool {
     let accepted = headers.get_all(header::ACCEPT).iter().filter_map(|value| value.to_str().ok());
     accepted.flat_map(|value| value.split(',')).any(|range| {
@@ -28,9 +28,11 @@ pub fn wants_page(headers: &HeaderMap) -> bool {
     })
 }
 
-/// An error of ours as a page, with the same status and headers; anything else stays as it is.
+/// Renders an error response as a page, with the same status and headers. Other responses stay as they are.
 pub fn as_page(response: Response) -> Response {
-    let Some(Shown { message, detail }) = response.extensions().get::<Shown>() else { return response };
+    let Some(ErrorText { message, detail }) = response.extensions().get::<ErrorText>() else {
+        return response;
+    };
     let title = match response.status() {
         StatusCode::NOT_FOUND => "Page not found",
         status => status.canonical_reason().unwrap_or("Error"),

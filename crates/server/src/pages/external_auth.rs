@@ -1,4 +1,4 @@
-//! Connecting an account elsewhere in a browser: to the provider, back with a code, and a page that says what came of it.
+//! External authentication in a browser: the redirect to the provider, the callback with a code, and a page with the result.
 
 use askama::Template;
 use axum::extract::{Request, State};
@@ -19,7 +19,7 @@ use super::render::{render, with_cookie};
 use super::visitor::{self, csrf_token, is_own_form};
 use crate::authn::{cookies, session, token};
 use crate::context::App;
-use crate::external_auth::{self, DeviceCode, Talk};
+use crate::external_auth::{self, DeviceCode, OAuthClient};
 use crate::http::origin::Origin;
 use crate::http::params::{Names, Query};
 use crate::http::{AccessUrl, Caller, Error};
@@ -35,12 +35,12 @@ struct Page<'a> {
     device: Option<&'a DeviceCode>,
 }
 
-fn provider(app: &App, names: Names) -> Result<(&Provider, &Talk), Error> {
+fn provider(app: &App, names: Names) -> Result<(&Provider, &OAuthClient), Error> {
     let [id] = names.take()?;
-    app.accounts.find(&id).ok_or_else(Error::not_found)
+    app.external_auth.find(&id).ok_or_else(Error::not_found)
 }
 
-/// Who is signed in, or the way to sign in and back here.
+/// The user who is signed in, or a redirect to the sign-in and back here.
 async fn visitor(
     app: &App,
     headers: &HeaderMap,
@@ -65,7 +65,7 @@ pub async fn show(
     names: Names,
     query: Query,
 ) -> Result<Response, Error> {
-    let (provider, talk) = provider(&app, names)?;
+    let (provider, oauth_client) = provider(&app, names)?;
     let caller = match visitor(&app, &headers, origin, provider).await {
         Ok(caller) => caller,
         Err(response) => return Ok(response),
@@ -73,7 +73,7 @@ pub async fn show(
     if external_auth::is_connected(&app, caller.user.id, provider).await? {
         return page(StatusCode::OK, provider, "");
     }
-    start(&app, &headers, &url, provider, talk, query.text("redirect")).await
+    start(&app, &headers, &url, provider, oauth_client, query.text("redirect")).await
 }
 
 /// `GET /external-auth/{id}/callback`: where the provider sends the browser. Without a code the way begins here.
@@ -85,14 +85,14 @@ pub async fn callback(
     names: Names,
     query: Query,
 ) -> Result<Response, Error> {
-    let (provider, talk) = provider(&app, names)?;
+    let (provider, oauth_client) = provider(&app, names)?;
     let caller = match visitor(&app, &headers, origin, provider).await {
         Ok(caller) => caller,
         Err(response) => return Ok(response),
     };
     let (code, error) = (query.text("code"), query.text("error"));
     if (code.is_empty() && error.is_empty()) || provider.is_device() {
-        return start(&app, &headers, &url, provider, talk, query.text("redirect")).await;
+        return start(&app, &headers, &url, provider, oauth_client, query.text("redirect")).await;
     }
     let expected = session::cookie(&headers, cookies::OAUTH_STATE).unwrap_or_default();
     if !is_own_state(&headers, provider, expected) || !same_secret(expected, query.text("state")) {
@@ -104,14 +104,14 @@ pub async fn callback(
     }
     let outcome = if error.is_empty() {
         let verifier = session::cookie(&headers, cookies::OAUTH_VERIFIER).unwrap_or_default();
-        talk.redeem(provider, code, &callback_url(&url, provider), verifier).await
+        oauth_client.redeem(provider, code, &callback_url(&url, provider), verifier).await
     } else {
         Err(external_auth::Error::Refused("you did not agree, or may not".to_owned()))
     };
     let response = match outcome {
         Ok(grant) => {
             external_auth::connect(&app, caller.user.id, provider, grant).await?;
-            tracing::info!(user = %caller.user.id, provider = provider.id, "account connected");
+            tracing::info!(user_id = %caller.user.id, provider = provider.id, "external authentication account connected");
             let wanted = session::cookie(&headers, cookies::OAUTH_REDIRECT).unwrap_or_default();
             let wanted =
                 url::form_urlencoded::parse(wanted.as_bytes()).next().map(|(path, _)| path.into_owned());
@@ -122,7 +122,7 @@ pub async fn callback(
         Err(error @ external_auth::Error::Refused(_)) => {
             page(StatusCode::BAD_REQUEST, provider, &error.to_string())?
         }
-        Err(error @ external_auth::Error::Away(_)) => {
+        Err(error @ external_auth::Error::Unavailable(_)) => {
             page(StatusCode::BAD_GATEWAY, provider, &error.to_string())?
         }
     };
@@ -133,7 +133,7 @@ pub async fn callback(
 
 /// `POST /external-auth/{id}`: the device code was typed in.
 pub async fn submit(State(app): State<App>, names: Names, request: Request) -> Result<Response, Error> {
-    let (provider, talk) = provider(&app, names)?;
+    let (provider, oauth_client) = provider(&app, names)?;
     let headers = request.headers().clone();
     let origin = Origin::of(request.extensions(), &headers);
     let form = Form::read(request).await?;
@@ -144,7 +144,7 @@ pub async fn submit(State(app): State<App>, names: Names, request: Request) -> R
     if !provider.is_device() || !is_own_form(&headers, form.get("csrf_token")) {
         return Ok(Redirect::to(&paths::external_auth_page(&provider.id)).into_response());
     }
-    match talk.redeem_device(provider, form.get("device_code")).await {
+    match oauth_client.redeem_device(provider, form.get("device_code")).await {
         Ok(grant) => {
             external_auth::connect(&app, caller.user.id, provider, grant).await?;
             Ok(Redirect::to(&paths::external_auth_page(&provider.id)).into_response())
@@ -169,19 +169,19 @@ pub async fn submit(State(app): State<App>, names: Names, request: Request) -> R
     }
 }
 
-/// Sends the browser to the provider, or shows a device code.
+/// Redirects the browser to the provider, or shows a device code.
 async fn start(
     app: &App,
     headers: &HeaderMap,
     url: &AccessUrl,
     provider: &Provider,
-    talk: &Talk,
+    oauth_client: &OAuthClient,
     redirect: &str,
 ) -> Result<Response, Error> {
     let auth_url = match &provider.flow {
         Flow::Browser { auth_url } => auth_url,
         Flow::Device { code_url } => {
-            let device = match talk.device(provider, code_url).await {
+            let device = match oauth_client.device(provider, code_url).await {
                 Ok(device) => device,
                 Err(error) => return page(StatusCode::BAD_GATEWAY, provider, &error.to_string()),
             };
@@ -226,9 +226,8 @@ async fn start(
         .fold(response, |response, (name, value)| with_cookie(response, cookies::oauth(name, value, config))))
 }
 
-/// What a provider must send back. Its id keeps the answer of one provider from being taken for another's; what is derived
-/// from the session keeps the answer to somebody else from being taken for this person's, even if another origin sets
-/// the cookie.
+/// The OAuth state. It contains the provider's id, so that the callback of one provider is not accepted for another, and a MAC
+/// under the session, so that the callback of another user is not accepted, even if another origin sets the cookie.
 fn state(headers: &HeaderMap, provider: &Provider, nonce: &str) -> String {
     let session = session::presented_by_cookie(headers).map(|presented| presented.token);
     let text = format!("{}.{nonce}", provider.id);
@@ -236,18 +235,18 @@ fn state(headers: &HeaderMap, provider: &Provider, nonce: &str) -> String {
     format!("{text}.{bound}")
 }
 
-/// Whether it was made by [`state`] for this session and provider.
+/// Whether [`state`] created it for this session and provider.
 fn is_own_state(headers: &HeaderMap, provider: &Provider, given: &str) -> bool {
     let nonce = given.strip_prefix(&format!("{}.", provider.id)).and_then(|rest| rest.split_once('.'));
     nonce.is_some_and(|(nonce, _)| same_secret(&state(headers, provider, nonce), given))
 }
 
-/// The address that the provider sends browsers to; it is part of what is agreed with it.
+/// The callback URL, which is registered with the provider.
 fn callback_url(url: &AccessUrl, provider: &Provider) -> String {
     format!("{}{}", url.0, paths::external_auth_callback(&provider.id))
 }
 
-/// An address that may be a link in a page, or nothing.
+/// A URL that may be a link in a page; empty otherwise.
 fn address(text: &str) -> String {
     let url = Url::parse(text).ok().filter(|url| matches!(url.scheme(), "http" | "https"));
     url.map(String::from).unwrap_or_default()

@@ -1,17 +1,17 @@
-//! What is a path on this server. A link must not send people elsewhere after they signed in.
+//! Validates local paths. A link must not redirect people to another server after the sign-in.
 
 use url::Url;
 
-/// The path, query and fragment that a browser goes to from a redirect to `text`, if it stays on this server.
+/// The path, query and fragment of a redirect to `text`, if a browser stays on this server.
 ///
 /// Browsers follow the URL standard of the WHATWG: they drop tabs and line ends, and read a backslash as a slash, so
-/// `/<tab>/evil.example` is another host. What is returned was read and written by these rules.
+/// `/<tab>/evil.example` is another host. The result was parsed and serialized by these rules.
 pub(super) fn local_path(text: &str) -> Option<String> {
     let here = Url::parse("https://here.invalid/").ok()?;
     let there = here.join(text).ok().filter(|_| text.starts_with('/'))?;
     let path = &there[url::Position::BeforePath..];
     let is_here = there[..url::Position::BeforePath] == here[..url::Position::BeforePath];
-    // `/.//evil.example` has this path on our host; alone it names another one.
+    // `/.//evil.example` has the path `//evil.example`, which names another host when it stands alone.
     (is_here && !path.starts_with("//")).then(|| path.to_owned())
 }
 

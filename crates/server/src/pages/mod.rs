@@ -1,4 +1,4 @@
-//! The few HTML pages: home, sign-in, a session token for the command line, and accounts elsewhere.
+//! The HTML pages: home, sign-in, a session token for the command line, and external authentication.
 
 mod cli_auth;
 mod error;

@@ -7,7 +7,7 @@ use http::header::{self, HeaderValue};
 
 use crate::http::Error;
 
-/// Renders a page. Pages load nothing and may not be framed or cached.
+/// Renders a page. Pages load no other resources and may not be framed or cached.
 pub(super) fn render(status: StatusCode, page: &impl Template) -> Result<Response, Error> {
     let text = page.render().map_err(|error| Error::internal("The page could not be rendered.", error))?;
     let mut response = (status, Html(text)).into_response();

@@ -1,4 +1,4 @@
-//! The person at the browser: who is signed in, and whether a submitted form is ours.
+//! The user at the browser, and the check that a submitted form is ours.
 
 use http::HeaderMap;
 use http::header::HeaderValue;
@@ -8,8 +8,8 @@ use crate::context::App;
 use crate::http::Caller;
 use crate::http::origin::Origin;
 
-/// The token that forms repeat: that of the session, or before there is one a random one. Also its cookie, if the browser
-/// does not have it.
+/// The CSRF token for forms: that of the session, or a random one before the sign-in. Also its cookie, if the browser does not
+/// have it.
 pub(super) fn csrf_token(app: &App, headers: &HeaderMap) -> (String, Option<HeaderValue>) {
     let present = session::cookie(headers, csrf::COOKIE);
     let token = match session::presented_by_cookie(headers) {
@@ -23,8 +23,8 @@ pub(super) fn csrf_token(app: &App, headers: &HeaderMap) -> (String, Option<Head
     (token, cookie)
 }
 
-/// Whether a submitted form repeats the token of its session, or without one that of its cookie. That another origin's page
-/// submits it is refused before (`router::layers::refuse_foreign`).
+/// Whether a submitted form contains the CSRF token of its session, or before the sign-in that of its cookie. Forms from other
+/// origins are refused earlier (`router::layers::refuse_foreign`).
 pub(super) fn is_own_form(headers: &HeaderMap, submitted: &str) -> bool {
     match session::presented_by_cookie(headers) {
         Some(session) => csrf::is_token_of(&session.token, submitted),
@@ -35,7 +35,7 @@ pub(super) fn is_own_form(headers: &HeaderMap, submitted: &str) -> bool {
     }
 }
 
-/// Who is signed in with this browser, if anybody.
+/// The user who is signed in with this browser.
 pub(super) async fn visitor(app: &App, headers: &HeaderMap, origin: Origin) -> Option<Caller> {
     let presented = session::presented_by_cookie(headers)?;
     session::authenticate_from(app, &presented, origin).await.ok()

@@ -1,4 +1,4 @@
-//! What happens around every handler: identity of the request, headers, limits, log line, panics, authentication.
+//! The layers around every handler: request id, headers, limits, log line, panics, authentication.
 
 use std::panic::AssertUnwindSafe;
 
@@ -16,20 +16,20 @@ use crate::authn::session;
 use crate::context::App;
 use crate::http::caller::Caller;
 use crate::http::error::Error;
-use crate::http::limits::{Group, Who};
+use crate::http::io_timeouts::TimedBody;
+use crate::http::limits::{Client, Group};
 use crate::http::origin::{Encrypted, Origin, RequestId};
 use crate::http::peer::Peer;
-use crate::http::stall::Guarded;
-use crate::memory::{self, Holder, count_response};
+use crate::memory::{self, Holder, reserve_response};
 use crate::pages;
 
-/// Asks to be exempt from the caller's own rate limits; owners only.
+/// The header by which owners bypass their own rate limits.
 const BYPASS: &str = "x-coder-bypass-ratelimit";
 const BUILD_VERSION: HeaderName = HeaderName::from_static("x-coder-build-version");
 const REQUEST_ID: HeaderName = HeaderName::from_static("x-coder-request-id");
 
 /// The outermost layer.
-pub async fn surround(State(app): State<App>, mut request: Request, next: Next) -> Response {
+pub async fn outermost(State(app): State<App>, mut request: Request, next: Next) -> Response {
     let id = Uuid::new_v4();
     let method = request.method().clone();
     let path = loggable(&request);
@@ -44,10 +44,10 @@ pub async fn surround(State(app): State<App>, mut request: Request, next: Next) 
     let holder = app.memory.of_address(peer.address);
     request.extensions_mut().insert(holder.clone());
     let stall = app.config.limits.stall_timeout;
-    let request = request.map(|body| Guarded::body(body, stall));
+    let request = request.map(|body| TimedBody::body(body, stall));
 
     let answer = AssertUnwindSafe(async {
-        match elsewhere(&app, &request) {
+        match redirect_to_access_url(&app, &request) {
             Some(redirect) => redirect,
             None => answer(&app, request, next).await,
         }
@@ -63,7 +63,7 @@ pub async fn surround(State(app): State<App>, mut request: Request, next: Next) 
     if for_browser {
         response = pages::as_page(response);
     }
-    response = count_response(response, &holder).await;
+    response = reserve_response(response, &holder).await;
     describe(&app, response.headers_mut(), id, secure);
     counted.answered(response.status());
     let status = response.status().as_u16();
@@ -76,18 +76,18 @@ pub async fn surround(State(app): State<App>, mut request: Request, next: Next) 
     response
 }
 
-/// Sends browsers to the access URL when they came by another name and that is wished for. Only pages are meant:
-/// clients and daemons follow no redirects.
-fn elsewhere(app: &App, request: &Request) -> Option<Response> {
+/// Redirects browsers that used another host name to the access URL, if that is configured. Only pages redirect: clients
+/// and daemons do not follow redirects.
+fn redirect_to_access_url(app: &App, request: &Request) -> Option<Response> {
     let url = app.config.access_url.as_ref().filter(|_| app.config.redirect_to_access_url)?;
     let path = request.uri().path();
     let is_page = matches!(path, "/" | "/login" | "/cli-auth") && request.method() == http::Method::GET;
     let host = request.headers().get(header::HOST)?.to_str().ok()?;
-    let wanted = url.port().map_or_else(
+    let own_host = url.port().map_or_else(
         || url.host_str().map(str::to_owned),
         |port| Some(format!("{}:{port}", url.host_str()?)),
     )?;
-    if !is_page || host.eq_ignore_ascii_case(&wanted) {
+    if !is_page || host.eq_ignore_ascii_case(&own_host) {
         return None;
     }
     let target = request.uri().path_and_query().map_or(path, http::uri::PathAndQuery::as_str);
@@ -95,14 +95,14 @@ fn elsewhere(app: &App, request: &Request) -> Option<Response> {
     Some(axum::response::Redirect::temporary(location.as_str()).into_response())
 }
 
-/// The limit of the whole API, which runs before anybody is known (http-api 1.9), then the route.
+/// Applies the limit of the whole API, which runs before authentication (http-api 1.9), and calls the route.
 async fn answer(app: &App, request: Request, next: Next) -> Response {
     let peer = *request.extensions().get::<Peer>().expect("inserted above");
     let path = request.uri().path();
     let known = request.extensions().get::<MatchedPath>().map(|_| path);
     let verdict = path
         .starts_with("/api/v2")
-        .then(|| app.rates.count(Group::Api, Who::Network(peer.network()), known, app.now()))
+        .then(|| app.rates.count(Group::Api, Client::Network(peer.network()), known, app.now()))
         .flatten();
     match verdict {
         None => next.run(request).await,
@@ -142,7 +142,7 @@ fn loggable(request: &Request) -> String {
     }
 }
 
-/// Finds out who calls, refuses whoever presents nothing valid, and refuses forged browser requests.
+/// Authenticates the caller. Refuses requests without a valid credential, and forged browser requests.
 pub async fn authenticate(
     State(app): State<App>,
     mut request: Request,
@@ -165,8 +165,8 @@ pub async fn authenticate(
     Ok(response)
 }
 
-/// Refuses what pages of other origins send to routes that need no session: to log somebody in as somebody else, or to
-/// become the first user.
+/// Refuses requests from pages of other origins to routes without authentication. They could log a person in as somebody
+/// else, or create the first user.
 pub async fn refuse_foreign(State(app): State<App>, request: Request, next: Next) -> Result<Response, Error> {
     csrf::refuse_foreign(&app.config, request.headers(), request.extensions())?;
     Ok(next.run(request).await)
@@ -189,19 +189,19 @@ pub async fn limit_caller(
             "You are not permitted to bypass the rate limit, remove the header.",
         ));
     }
-    let who = match caller {
-        Some(caller) => Who::User(caller.user.id),
+    let client = match caller {
+        Some(caller) => Client::User(caller.user.id),
         None => {
             let peer = *request.extensions().get::<Peer>().expect("the outermost layer sets the peer");
-            Who::Network(peer.network())
+            Client::Network(peer.network())
         }
     };
-    // A name has many spellings in a path, and each would have attempts of its own.
+    // A name has many spellings in a path. Counted by path, each spelling would have its own limit.
     let path = match group {
         Group::Login => request.extensions().get::<MatchedPath>().map(MatchedPath::as_str),
         Group::Api | Group::Files => Some(request.uri().path()),
     };
-    let verdict = app.rates.count(group, who, path, app.now());
+    let verdict = app.rates.count(group, client, path, app.now());
     Ok(match verdict {
         None => next.run(request).await,
         Some(verdict) if !verdict.allowed => verdict.refuse(),
@@ -219,7 +219,7 @@ pub async fn wrong_method(method: http::Method) -> Error {
         .detail(format!("This path does not take {method}."))
 }
 
-/// 404 for paths nobody serves.
+/// 404 for unknown paths.
 pub async fn unknown_path() -> Error {
     Error::new(StatusCode::NOT_FOUND, "Route not found.")
 }

@@ -1,4 +1,4 @@
-//! A route table that is both data and router: each row says who may call it, and the tests walk the rows.
+//! A route table that is both data and router. Each row says who may call it, and tests iterate over the rows.
 
 use axum::Router;
 use axum::handler::Handler;
@@ -11,13 +11,13 @@ use crate::authn::csrf;
 use crate::context::App;
 use crate::http::limits::Group;
 
-/// Who may call a route at all; what they may do there is the handler's decision.
+/// Who may call a route. The handler decides about permissions.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Access {
     /// Anybody.
     Public,
-    /// Whoever presents a valid session or token.
-    Signed,
+    /// Callers with a valid session or token.
+    Authenticated,
     /// The handler checks a daemon's credentials itself.
     Daemon,
 }
@@ -35,7 +35,7 @@ pub struct Row {
     pub group: Option<Group>,
 }
 
-/// The table while it is being written.
+/// Builds the table.
 pub struct Table {
     app: App,
     rows: Vec<Row>,
@@ -129,7 +129,9 @@ impl Table {
             route = route.route_layer(from_fn_with_state((self.app.clone(), group), layers::limit_caller));
         }
         route = match access {
-            Access::Signed => route.route_layer(from_fn_with_state(self.app.clone(), layers::authenticate)),
+            Access::Authenticated => {
+                route.route_layer(from_fn_with_state(self.app.clone(), layers::authenticate))
+            }
             Access::Public if !csrf::is_safe(&method) => {
                 route.route_layer(from_fn_with_state(self.app.clone(), layers::refuse_foreign))
             }

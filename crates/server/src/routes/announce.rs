@@ -1,4 +1,4 @@
-//! Telling waiting tasks what a request changed. Called after the commit; losing a message costs time, never
+//! Wakes waiting tasks after a request changed something. Call it after the commit. A lost wake-up costs time, never
 //! correctness.
 
 use coder_domain::ids::{JobId, WorkspaceId};
@@ -7,10 +7,10 @@ use coder_store::jobs::NewJob;
 use crate::context::App;
 use crate::events::hint::Hint;
 
-/// A job waits for a daemon.
+/// A job was inserted.
 pub fn job_waiting(app: &App, job: &NewJob) {
     app.scheduler.announce(job.organization_id, &job.provisioner, &job.tags);
-    app.events.tell(Hint::Posted(job.id));
+    app.events.notify(Hint::Posted(job.id));
 }
 
 /// A job's state changed, for example because it was canceled.

@@ -30,7 +30,7 @@ const KEYS: &[&str] = &[
     "build_reason",
     "request_id",
 ];
-/// Entries of an answer when the request names no number, and at most.
+/// Default and largest number of entries.
 const PAGE: i64 = 100;
 const LONGEST_PAGE: i64 = 1000;
 
@@ -54,7 +54,7 @@ pub async fn list(State(app): State<App>, caller: Caller, query: Query) -> Resul
         resource_target: search.get("resource_target").map(str::to_owned),
         action: search.get("action").map(str::to_owned),
         since: search.read::<Date>("date_from")?.map(midnight).transpose()?,
-        // The last day is meant to be in the list.
+        // The list includes the last day.
         until: search
             .read::<Date>("date_to")?
             .map(|day| day.tomorrow().map_err(|_| bad_date()).and_then(midnight))
@@ -68,7 +68,7 @@ pub async fn list(State(app): State<App>, caller: Caller, query: Query) -> Resul
     Ok(Json(AuditLogResponse { audit_logs: view(&mut tx, &caller, entries).await?, count }))
 }
 
-/// Which organization's entries the caller sees; all without one.
+/// The organization whose entries the caller sees; `None` for all.
 async fn organization(
     app: &App,
     tx: &mut Tx,
@@ -110,7 +110,7 @@ async fn view(tx: &mut Tx, caller: &Caller, entries: Vec<audit::Entry>) -> Resul
         organizations::list(tx).await?.into_iter().map(|found| (found.id, found)).collect();
     let shown = |user: &users::User| {
         let mut shown = accounts::view::user(user, Vec::new());
-        // An organization's auditor learns who acted there, and no more of people elsewhere.
+        // An auditor of an organization sees who acted there, but no other data of users.
         if !accounts::find::may_read(caller, user) {
             shown.email.clear();
         }

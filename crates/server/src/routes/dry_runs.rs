@@ -1,4 +1,4 @@
-//! Dry runs: what a version would make with given parameters.
+//! Dry runs: plans of a version with given parameters.
 
 use std::collections::BTreeMap;
 
@@ -21,7 +21,7 @@ use crate::audit::{Event, Kind, Verb};
 use crate::context::App;
 use crate::http::params::{Id, Names, id};
 use crate::http::{Caller, Error, Json, Result, body};
-use crate::routes::{announce, builds, jobs, matched, resources as shown, versions};
+use crate::routes::{announce, builds, jobs, matching_daemons, resources as views, versions};
 
 /// `POST /templateversions/{version}/dry-run`: for whoever may make workspaces with the version. The job's tags are
 /// those of the import (scheduling-and-auth 1.4).
@@ -54,7 +54,7 @@ pub async fn create(
         &mut tx,
         version.id,
         source.as_ref(),
-        &builds::parameters::Given { request: given.collect(), ..Default::default() },
+        &builds::parameters::GivenParameters { request: given.collect(), ..Default::default() },
     )
     .await?;
     drop(tx);
@@ -87,7 +87,7 @@ pub async fn create(
     Ok(body::Created(jobs::view(&versions::create::waiting(job, now), QueuePosition::default())))
 }
 
-/// A dry run leaves nothing behind; the log says with which version it ran.
+/// The audit entry names the version: a dry run has no other object.
 fn event(version: &Version, job: JobId) -> Event {
     Event::new(Verb::Write, Kind::TemplateVersion, version.id.0, version.name.as_str())
         .in_organization(version.organization_id)
@@ -109,7 +109,7 @@ pub async fn matched(
 ) -> Result<Json<MatchedProvisioners>> {
     let mut tx = app.store.reader().await?;
     let job = find(&mut tx, &caller, names).await?.1;
-    Ok(Json(matched::for_job(&app, &mut tx, &job, app.now()).await?))
+    Ok(Json(matching_daemons::for_job(&app, &mut tx, &job, app.now()).await?))
 }
 
 /// `GET …/dry-run/{job}/resources`
@@ -123,7 +123,7 @@ pub async fn resources(
     if job.completed_at.is_none() {
         return Err(Error::bad_request("Job hasn't completed!"));
     }
-    Ok(Json(shown::of_job(&app, &mut tx, job.id).await?))
+    Ok(Json(views::of_job(&app, &mut tx, job.id).await?))
 }
 
 /// `PATCH …/dry-run/{job}/cancel`: for whoever started it, if they may change the template (scheduling-and-auth 3.5).

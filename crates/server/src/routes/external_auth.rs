@@ -1,4 +1,5 @@
-//! The caller's accounts elsewhere, and connecting one with a device code. The browser's way is `pages/external_auth.rs`.
+//! The caller's external authentication accounts, and connecting one with a device code. The OAuth redirect of browsers is in
+//! `pages/external_auth.rs`.
 
 use axum::extract::State;
 use coder_api::external_auth::{
@@ -13,7 +14,7 @@ use http::StatusCode;
 use url::Url;
 
 use crate::context::App;
-use crate::external_auth::{self, Error as Talking, Talk};
+use crate::external_auth::{self, Error as ProviderError, OAuthClient};
 use crate::http::params::Names;
 use crate::http::{Caller, Error, Json, NoContent, Result};
 
@@ -22,16 +23,16 @@ pub fn require(caller: &Caller, action: Action) -> Result<()> {
     caller.require(action, Object::site(Resource::User).owned_by(caller.user.id))
 }
 
-fn find(app: &App, names: Names) -> Result<(&Provider, &Talk)> {
+fn find(app: &App, names: Names) -> Result<(&Provider, &OAuthClient)> {
     let [id] = names.take()?;
-    app.accounts.find(&id).ok_or_else(Error::not_found)
+    app.external_auth.find(&id).ok_or_else(Error::not_found)
 }
 
 /// `GET /external-auth`
 pub async fn list(State(app): State<App>, caller: Caller) -> Result<Json<ExternalAuths>> {
     require(&caller, Action::ReadPersonal)?;
     let known = links::list_providers(&mut app.store.reader().await?, caller.user.id).await?;
-    let providers = app.accounts.providers();
+    let providers = app.external_auth.providers();
     let connected = providers.iter().filter(|provider| known.contains(&provider.id));
     let links = try_join_all(connected.map(|provider| link(&app, &caller, provider))).await?;
     let view = |provider: &Provider| ExternalAuthProvider {
@@ -81,7 +82,7 @@ pub async fn delete(
 ) -> Result<Json<ExternalAuthDeleted>> {
     require(&caller, Action::UpdatePersonal)?;
     let [id] = names.take()?;
-    // Also one whose provider is no longer configured.
+    // The provider need not be configured any more.
     if !links::delete(&mut app.store.single().await?, caller.user.id, &id).await? {
         return Err(Error::not_found());
     }
@@ -95,8 +96,8 @@ pub async fn device(
     names: Names,
 ) -> Result<Json<ExternalAuthDevice>> {
     require(&caller, Action::UpdatePersonal)?;
-    let (provider, talk) = find(&app, names)?;
-    let code = talk.device(provider, code_url(provider)?).await;
+    let (provider, oauth_client) = find(&app, names)?;
+    let code = oauth_client.device(provider, code_url(provider)?).await;
     let code = code.map_err(|error| refused("Failed to authorize device.", &error))?;
     Ok(Json(ExternalAuthDevice {
         device_code: code.device_code,
@@ -115,9 +116,9 @@ pub async fn redeem_device(
     Json(request): Json<ExternalAuthDeviceExchange>,
 ) -> Result<NoContent> {
     require(&caller, Action::UpdatePersonal)?;
-    let (provider, talk) = find(&app, names)?;
+    let (provider, oauth_client) = find(&app, names)?;
     code_url(provider)?;
-    let grant = talk.redeem_device(provider, &request.device_code).await;
+    let grant = oauth_client.redeem_device(provider, &request.device_code).await;
     let grant = grant.map_err(|error| refused("Failed to exchange device code.", &error))?;
     external_auth::connect(&app, caller.user.id, provider, grant).await?;
     Ok(NoContent)
@@ -132,10 +133,10 @@ fn code_url(provider: &Provider) -> Result<&Url> {
     }
 }
 
-/// 400 with what the provider said, 502 when it said nothing.
-fn refused(message: &str, error: &Talking) -> Error {
+/// 400 with the provider's error code, 502 when it is unavailable.
+fn refused(message: &str, error: &ProviderError) -> Error {
     match error {
-        Talking::Refused(word) => Error::bad_request(message).detail(word),
-        Talking::Away(_) => Error::new(StatusCode::BAD_GATEWAY, message).detail(error),
+        ProviderError::Refused(word) => Error::bad_request(message).detail(word),
+        ProviderError::Unavailable(_) => Error::new(StatusCode::BAD_GATEWAY, message).detail(error),
     }
 }

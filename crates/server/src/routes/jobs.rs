@@ -1,4 +1,4 @@
-//! How a provisioner job looks inside versions, dry runs and builds. The jobs list is in `provisioner_jobs`.
+//! Provisioner jobs inside versions, dry runs and builds. The list of jobs is in `provisioner_jobs`.
 
 use std::collections::HashMap;
 use std::collections::hash_map::Entry;
@@ -10,14 +10,14 @@ use coder_store::jobs::queue::{self, QueuePosition, WaitingDaemon};
 use coder_store::jobs::{self, Job};
 use coder_store::{Tx, transaction};
 
-use super::matched;
+use super::matching_daemons;
 use crate::audit::Event;
 use crate::context::App;
 use crate::http::{Caller, Error, Result};
 use crate::provisioning::rescue::cancel;
 
-/// A job on the wire, without the fields that only the jobs endpoints fill (http-api 11).
-pub fn view(job: &Job, place: QueuePosition) -> ProvisionerJob {
+/// The API type of a job, without the fields that only the jobs endpoints fill (http-api 11).
+pub fn view(job: &Job, place: Place) -> ProvisionerJob {
     ProvisionerJob {
         id: job.id,
         created_at: job.created_at,
@@ -49,8 +49,8 @@ pub fn view(job: &Job, place: QueuePosition) -> ProvisionerJob {
     }
 }
 
-/// Where waiting jobs stand among what the connected daemons could take; jobs that do not wait are missing.
-pub async fn places(app: &App, tx: &mut Tx, jobs: &[&Job]) -> Result<HashMap<JobId, QueuePosition>> {
+/// The queue positions of waiting jobs among the jobs that the connected daemons could run. Other jobs are missing.
+pub async fn places(app: &App, tx: &mut Tx, jobs: &[&Job]) -> Result<HashMap<JobId, Place>> {
     let waiting: Vec<_> = jobs.iter().filter(|job| job.status() == Status::Pending).collect();
     if waiting.is_empty() {
         return Ok(HashMap::new());
@@ -66,10 +66,10 @@ pub async fn places(app: &App, tx: &mut Tx, jobs: &[&Job]) -> Result<HashMap<Job
     Ok(places)
 }
 
-/// The daemons that could take a job and are online, alike ones once.
-async fn able(app: &App, tx: &mut Tx, job: &Job) -> Result<Vec<WaitingDaemon>> {
+/// The online daemons that could run a job, one for each group of equal daemons.
+async fn able(app: &App, tx: &mut Tx, job: &Job) -> Result<Vec<Taker>> {
     let mut takers = Vec::new();
-    for alike in matched::able(app, tx, &matched::demand(job), app.now()).await? {
+    for alike in matching_daemons::able(app, tx, &matching_daemons::demand(job), app.now()).await? {
         if alike.online > 0 {
             let tag_sets = app.scheduler.tag_sets().satisfied_by(tx, &alike.tags).await?;
             takers.push(WaitingDaemon {
@@ -82,17 +82,17 @@ async fn able(app: &App, tx: &mut Tx, job: &Job) -> Result<Vec<WaitingDaemon>> {
     Ok(takers)
 }
 
-/// One job with its place.
+/// One job with its queue position.
 pub async fn view_with_place(app: &App, tx: &mut Tx, job: &Job) -> Result<ProvisionerJob> {
     let place = places(app, tx, &[job]).await?.remove(&job.id).unwrap_or_default();
     Ok(view(job, place))
 }
 
-/// In which state a job must be for a cancel to be right.
-pub use coder_store::jobs::ExpectedStatus;
+/// The state that a job must have to be canceled.
+pub use coder_store::jobs::Expected;
 
-/// Cancels a job, and says why not otherwise (scheduling-and-auth 3.5). One statement decides against a daemon that
-/// takes the job at the same moment; the entry of the audit log belongs to it.
+/// Cancels a job, or returns why not (scheduling-and-auth 3.5). One statement decides when a daemon claims the job at the same
+/// time. The audit entry is written in its transaction.
 pub async fn cancel(
     app: &App,
     caller: &Caller,

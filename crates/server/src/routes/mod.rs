@@ -9,7 +9,7 @@ pub mod files;
 pub mod job_logs;
 pub mod jobs;
 pub mod keys;
-pub mod matched;
+pub mod matching_daemons;
 pub mod meta;
 pub mod organizations;
 pub mod provisioner_daemons;

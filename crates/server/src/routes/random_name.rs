@@ -1,4 +1,4 @@
-//! Names for what was not given one: two words and a digit (http-api 6.3).
+//! Random names: two words and a digit (http-api 6.3).
 
 const FIRST: &[&str] = &[
     "amber", "bold", "brisk", "calm", "clear", "clever", "cosy", "crisp", "eager", "early", "fair", "fine",

@@ -1,4 +1,4 @@
-//! How the resources of a job look on the wire, with their agents and apps.
+//! Converts the resources of a job to the API type, with agents and apps.
 
 use std::collections::{BTreeMap, HashMap};
 
@@ -15,7 +15,7 @@ use jiff::SignedDuration;
 use crate::context::App;
 use crate::http::Result;
 
-/// An agent that was silent for so long is disconnected.
+/// An agent without contact for so long is disconnected.
 const DISCONNECTED_AFTER: SignedDuration = SignedDuration::from_secs(30);
 
 /// The resources of one job.
@@ -71,7 +71,7 @@ async fn agents_of(
     Ok(found)
 }
 
-/// Apps and agents stand as the template orders them, those of one place by their names, as on the official server.
+/// The order of apps and agents: by `order`, then by name, as on the official server.
 fn app_order(app: &agents::App) -> (i64, &str, &str) {
     (app.definition.order, &app.definition.display_name, &app.slug)
 }
@@ -153,7 +153,7 @@ fn agent(row: agents::Agent, apps: Vec<agents::App>, now: Timestamp) -> Workspac
     }
 }
 
-/// Whether an agent is connected: from its last contacts and the time it was given.
+/// The connection status of an agent, from its contacts and its connection timeout.
 fn status(row: &agents::Agent, now: Timestamp) -> AgentStatus {
     let Some(last) = row.last_connected_at.filter(|_| row.first_connected_at.is_some()) else {
         let given = i64::from(row.definition.connection_timeout_seconds);
@@ -168,7 +168,7 @@ fn status(row: &agents::Agent, now: Timestamp) -> AgentStatus {
     }
 }
 
-/// An agent is well unless something went wrong; one that may still connect is.
+/// The health of an agent. One that is still connecting is healthy.
 fn health(status: &AgentStatus, lifecycle: &AgentLifecycle) -> AgentHealth {
     let reason = match (status, lifecycle) {
         (AgentStatus::Connecting | AgentStatus::Timeout | AgentStatus::Disconnected, AgentLifecycle::Off) => {
@@ -212,7 +212,7 @@ fn app_view(row: agents::App) -> WorkspaceApp {
         command: definition.command,
         icon: definition.icon,
         subdomain: definition.subdomain,
-        // Needs a wildcard host name, which comes with workspace apps.
+        // It needs a wildcard host name, which comes with workspace apps.
         subdomain_name: String::new(),
         sharing_level: definition.sharing_level.as_str().into(),
         healthcheck: AppHealthcheck {

@@ -1,5 +1,4 @@
-//! Settings that the server stores and returns, and that nothing acts on. A response to a request that sets one warns of it,
-//! so that nobody relies on it. `docs/operators/limits.md` lists them.
+//! Settings that are stored and returned but have no effect yet. The response to a request that sets one contains a warning. `docs/operators/limits.md` lists them.
 
 use coder_api::templates::UpdateTemplateRequest;
 use coder_api::workspaces::CreateWorkspaceRequest;
@@ -33,7 +32,7 @@ const CLASSIC: &str = "use_classic_parameter_flow is stored as false, but client
 const USED_AT: &str = "update_workspace_last_used_at is not used: no workspace was changed";
 const DORMANT_AT: &str = "update_workspace_dormant_at is not used: no workspace was changed";
 
-/// What of a template's settings is stored only. Values that every template starts with ask for nothing.
+/// Warnings about a template's settings. Default values cause none.
 pub fn of_template(settings: &Settings) -> Vec<&'static str> {
     let base = Settings::default();
     let all = [
@@ -50,14 +49,14 @@ pub fn of_template(settings: &Settings) -> Vec<&'static str> {
     chosen(&all)
 }
 
-/// The same of a request that makes a template: `classic` is what it says about the parameter flow.
+/// Warnings about a request that creates a template. `classic` is its parameter flow.
 pub fn of_new_template(settings: &Settings, classic: Option<bool>) -> Vec<&'static str> {
     let mut found = of_template(settings);
     found.extend((classic == Some(false)).then_some(CLASSIC));
     found
 }
 
-/// The same of a request that changes a template.
+/// Warnings about a request that changes a template.
 pub fn of_template_update(settings: &Settings, request: &UpdateTemplateRequest) -> Vec<&'static str> {
     let mut found = of_new_template(settings, request.use_classic_parameter_flow);
     found.extend(chosen(&[
@@ -67,7 +66,7 @@ pub fn of_template_update(settings: &Settings, request: &UpdateTemplateRequest) 
     found
 }
 
-/// The same of a request that makes a workspace, which got this time to live.
+/// Warnings about a request that creates a workspace, which got this time to live.
 pub fn of_new_workspace(request: &CreateWorkspaceRequest, ttl_ms: Option<i64>) -> Vec<&'static str> {
     let has_schedule = request.autostart_schedule.as_ref().is_some_and(|text| !text.is_empty());
     chosen(&[(has_schedule, AUTOSTART), (ttl_ms.is_some(), TTL)])

@@ -1,6 +1,6 @@
-//! Every second one look whether jobs wait that a daemon waiting here could take (ACQ-6), one at the jobs that are followed
-//! here, and on Postgres one at what other servers wrote down: covers lost wake-ups. Each is one statement, whatever the
-//! number of daemons and followers, and none where there are none.
+//! Makes up for lost wake-ups. Every second it reads which jobs wait for a daemon that waits here (ACQ-6), the progress of
+//! the jobs that are followed here, and on Postgres the changes that other servers stored. Each is one statement, however
+//! many daemons and followers there are, and none without any.
 
 use std::collections::{HashMap, HashSet};
 
@@ -15,18 +15,18 @@ use super::{heartbeat, replicas};
 use crate::context::App;
 use crate::events::hint::Hint;
 
-/// A clock that moved so much more or less than time passed was set.
+/// A difference between wall clock and monotonic clock that counts as a change of the clock.
 const SET: SignedDuration = SignedDuration::from_secs(10);
 
-/// Most that is read in one pass.
+/// Most changes that one pass reads.
 const CHANGES: i64 = 500;
 
 /// The task.
 #[derive(Debug, Default)]
 pub struct BackupPoll {
-    /// Up to where it was read; none while nobody is connected.
+    /// The last change that was read; `None` while no daemon is connected.
     position: Option<i64>,
-    /// What was last seen of the jobs that are followed or held here.
+    /// The last known progress of the jobs that are followed or held here.
     seen: HashMap<JobId, Progress>,
     clock: ClockJump,
 }
@@ -36,19 +36,19 @@ impl Task for BackupPoll {
 
     async fn run(&mut self, app: &App) -> Result<(), coder_store::Error> {
         if self.clock.is_set(app.now(), SET) {
-            // Other servers judge by the last signs of life, until they hear this one.
+            // Other servers judge daemons by the last-seen time, until they receive a heartbeat of this server.
             heartbeat::note_connected(app).await?;
         }
-        app.scheduler.look().await?;
-        self.look_at_jobs(app).await?;
+        app.scheduler.wake_for_waiting_jobs().await?;
+        self.check_jobs(app).await?;
         self.read_changes(app).await
     }
 }
 
 impl BackupPoll {
-    /// Wakes the followers of jobs that have changed, and where there can be other servers tells daemons what became of
-    /// the jobs that they hold.
-    async fn look_at_jobs(&mut self, app: &App) -> Result<(), coder_store::Error> {
+    /// Wakes the followers of jobs that have changed. On Postgres it also tells daemons which of their jobs were ended or
+    /// canceled by other servers.
+    async fn check_jobs(&mut self, app: &App) -> Result<(), coder_store::Error> {
         let followed: HashSet<_> = app.events.followed().into_iter().collect();
         let held = if app.store.is_postgres() { app.scheduler.connected().jobs() } else { Vec::new() };
         let wanted: HashSet<_> = followed.iter().chain(&held).copied().collect();
@@ -60,7 +60,7 @@ impl BackupPoll {
         let found = progress::list(&mut app.store.reader().await?, &wanted).await?;
         let mut stopped = Vec::new();
         for (job, progress) in found {
-            // A job that is new here was perhaps looked at before its newest change.
+            // A follower of a job that is new here may have read it before its newest change.
             if self.seen.get(&job) != Some(&progress) {
                 if followed.contains(&job) {
                     app.events.job_found_changed(job);
@@ -71,8 +71,8 @@ impl BackupPoll {
                 self.seen.insert(job, progress);
             }
         }
-        if let Err(error) = replicas::tell_of_jobs(app, &stopped).await {
-            // Seen again in the next pass.
+        if let Err(error) = replicas::notify_about_jobs(app, &stopped).await {
+            // The next pass tries again.
             self.seen.retain(|job, _| !stopped.contains(job));
             return Err(error);
         }
@@ -88,8 +88,8 @@ impl BackupPoll {
         let Some(position) = self.position else {
             let last = changes::find_last(&mut tx).await?;
             drop(tx);
-            // Whoever joined before this looked at what was true then.
-            replicas::look_at_everything(app).await?;
+            // Daemons that joined earlier may have missed changes since then.
+            replicas::resync(app).await?;
             self.position = Some(last);
             return Ok(());
         };
@@ -98,10 +98,10 @@ impl BackupPoll {
         let (Some(first), Some(last)) = (new.first(), new.last()) else { return Ok(()) };
         if first.position == position + 1 {
             let hints: Vec<_> = new.iter().filter_map(|change| Hint::read(&change.hint)).collect();
-            replicas::heed(app, &hints).await?;
+            replicas::handle(app, &hints).await?;
         } else {
-            // This server was away for so long that some are gone.
-            replicas::look_at_everything(app).await?;
+            // Some changes were purged while this server was disconnected.
+            replicas::resync(app).await?;
         }
         self.position = Some(last.position);
         Ok(())

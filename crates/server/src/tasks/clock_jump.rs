@@ -1,15 +1,15 @@
-//! Notices that somebody has set the machine's clock, by the clock that nobody can set.
+//! Detects that the machine's wall clock was changed, by comparing it with the monotonic clock.
 
 use coder_domain::Timestamp;
 use jiff::SignedDuration;
 use tokio::time::Instant;
 
-/// What the clock said at the last look, and when that was.
+/// The two clocks at the last check.
 #[derive(Debug, Default)]
 pub(super) struct ClockJump(Option<(Timestamp, Instant)>);
 
 impl ClockJump {
-    /// Whether since the last look the clock has moved by more than `limit` more, or less, than time has passed.
+    /// Whether the wall clock moved by more than `limit` against the monotonic clock since the last check.
     pub(super) fn is_set(&mut self, now: Timestamp, limit: SignedDuration) -> bool {
         let at = Instant::now();
         let Some((then, before)) = self.0.replace((now, at)) else { return false };

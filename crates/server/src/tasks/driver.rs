@@ -9,7 +9,7 @@ use tokio::time::{Instant, MissedTickBehavior, interval_at};
 
 use crate::context::App;
 
-/// Something to do repeatedly. It is idempotent and finds out by itself what there is to do.
+/// A periodic task. It is idempotent, and each pass reads what there is to do.
 pub trait Task: Send + 'static {
     /// Its name in the log.
     const NAME: &'static str;
@@ -18,9 +18,9 @@ pub trait Task: Send + 'static {
     fn run(&mut self, app: &App) -> impl Future<Output = Result<(), coder_store::Error>> + Send;
 }
 
-/// When the first pass is.
+/// When the first pass starts.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum First {
+pub enum FirstRun {
     /// Right after the start.
     AtOnce,
     /// After one period.
@@ -28,11 +28,11 @@ pub enum First {
 }
 
 /// Runs `task` every `period` until the soft stop; a pass under way is finished.
-pub fn every<T: Task>(app: &App, period: Duration, first: First, mut task: T) {
+pub fn every<T: Task>(app: &App, period: Duration, first: FirstRun, mut task: T) {
     let context = app.clone();
     app.lifecycle.spawn(T::NAME, async move {
         let period = period.max(Duration::from_millis(1));
-        let start = Instant::now() + if first == First::AtOnce { Duration::ZERO } else { period };
+        let start = Instant::now() + if first == FirstRun::AtOnce { Duration::ZERO } else { period };
         let mut ticks = interval_at(start, period);
         ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
         let mut failing = false;
@@ -41,11 +41,11 @@ pub fn every<T: Task>(app: &App, period: Duration, first: First, mut task: T) {
                 () = context.lifecycle.soft().cancelled() => return,
                 _ = ticks.tick() => {}
             }
-            // The task decides afresh on each pass, so a broken pass leaves nothing half done in it.
+            // Each pass starts from the database, so a pass that panicked leaves no broken state in the task.
             match AssertUnwindSafe(task.run(&context)).catch_unwind().await {
                 Ok(Ok(())) => failing = false,
                 Ok(Err(error)) => {
-                    // One line until it works again, however often it tries.
+                    // One line until the task succeeds again.
                     if !std::mem::replace(&mut failing, true) {
                         tracing::warn!(task = T::NAME, %error, "a background task failed, it will try again");
                     }

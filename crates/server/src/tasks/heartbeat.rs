@@ -1,4 +1,4 @@
-//! Every minute the daemons connected to this process are noted as seen: one statement for all (wire-protocol 1.8).
+//! Updates the last-seen time of the daemons connected to this process every minute, in one statement (wire-protocol 1.8).
 
 use coder_store::daemons;
 
@@ -16,7 +16,7 @@ impl Task for Heartbeat {
     }
 }
 
-/// Notes which daemons are connected; a server that never had any has nothing to note.
+/// Stores which daemons are connected. A server that never had a daemon skips it.
 pub(super) async fn note_connected(app: &App) -> Result<(), coder_store::Error> {
     let connected = app.scheduler.connected();
     if connected.has_had_any() {

@@ -1,4 +1,4 @@
-//! What runs in the background. `start` is the list of all of it.
+//! Background tasks. `start` lists all of them.
 
 pub mod backup_poll;
 mod clock_jump;
@@ -23,30 +23,30 @@ use crate::provisioning::rescue::lost;
 /// Starts every task; each ends with the soft stop.
 pub fn start(app: &App) {
     let seconds = Duration::from_secs;
-    driver::every(app, seconds(1), driver::First::Later, backup_poll::BackupPoll::default());
-    driver::every(app, seconds(60), driver::First::Later, heartbeat::Heartbeat);
+    driver::every(app, seconds(1), driver::FirstRun::Later, backup_poll::BackupPoll::default());
+    driver::every(app, seconds(60), driver::FirstRun::Later, heartbeat::Heartbeat);
     driver::every(
         app,
         app.config.provisioning.reap_every,
-        driver::First::AtOnce,
+        driver::FirstRun::AtOnce,
         reap_jobs::ReapJobs::default(),
     );
-    driver::every(app, seconds(600), driver::First::AtOnce, purge::Purge);
-    driver::every(app, seconds(600), driver::First::AtOnce, purge_files::PurgeFiles::default());
-    driver::every(app, seconds(5), driver::First::Later, release_memory::ReleaseMemory::default());
+    driver::every(app, seconds(600), driver::FirstRun::AtOnce, purge::Purge);
+    driver::every(app, seconds(600), driver::FirstRun::AtOnce, purge_files::PurgeFiles::default());
+    driver::every(app, seconds(5), driver::FirstRun::Later, release_memory::ReleaseMemory::default());
     let context = app.clone();
-    app.lifecycle.spawn("jobs of before the start", async move { take_over(&context).await });
+    app.lifecycle.spawn("recovery of open jobs", async move { take_over(&context).await });
     let context = app.clone();
-    app.lifecycle.spawn("encryption of older secrets", async move { encrypt_older(&context).await });
+    app.lifecycle.spawn("encryption of stored secrets", async move { encrypt_older(&context).await });
     if app.config.provisioning.wake_ups {
         let context = app.clone();
-        app.lifecycle.spawn("other servers", async move { replicas::run(&context).await });
+        app.lifecycle.spawn("replica notifications", async move { replicas::run(&context).await });
     }
     let context = app.clone();
-    app.lifecycle.spawn("claims under way", async move { finish_claims(&context).await });
+    app.lifecycle.spawn("claims in progress", async move { finish_claims(&context).await });
 }
 
-/// Brings secrets that were stored plain, or under another key, under the present key. Nothing waits for it.
+/// Encrypts secrets that were stored plain, or with an older key, with the current key.
 async fn encrypt_older(app: &App) {
     let mut wait = Duration::from_secs(1);
     loop {
@@ -60,11 +60,11 @@ async fn encrypt_older(app: &App) {
                 return tracing::info!(
                     changed,
                     total,
-                    "all secrets in the database are under the present key"
+                    "all secrets in the database are encrypted with the current key"
                 );
             }
             Err(error) => {
-                tracing::warn!(%error, "secrets in the database cannot be encrypted now; trying again")
+                tracing::warn!(%error, "cannot encrypt the secrets in the database, trying again")
             }
         }
         tokio::select! {
@@ -74,17 +74,19 @@ async fn encrypt_older(app: &App) {
     }
 }
 
-/// Looks once at what an earlier process of the server left: jobs whose daemons may come back, and keys that expired.
+/// Recovers once from an earlier process of the server: jobs whose daemons may reconnect, and keys that expired meanwhile.
 async fn take_over(app: &App) {
     let mut wait = Duration::from_millis(100);
     loop {
         let done = async {
             lost::recover(app).await?;
-            revoke::expired_meanwhile(app).await
+            revoke::expired_while_stopped(app).await
         };
         match done.await {
             Ok(()) => return,
-            Err(error) => tracing::warn!(%error, "jobs of before the start cannot be looked at now"),
+            Err(error) => {
+                tracing::warn!(%error, "cannot recover the jobs of the previous process, trying again")
+            }
         }
         tokio::select! {
             () = app.lifecycle.soft().cancelled() => return,
@@ -93,12 +95,12 @@ async fn take_over(app: &App) {
     }
 }
 
-/// Keeps the soft stop waiting until every daemon has left and every claim has its result in the database: a job that
-/// was taken at the last moment is failed, not left to the reaper.
+/// Delays the end of the soft stop until every daemon has disconnected and every claim is stored. A job that was claimed at
+/// the last moment is failed here and not left to the reaper.
 async fn finish_claims(app: &App) {
     app.lifecycle.soft().cancelled().await;
     loop {
-        app.scheduler.settled().await;
+        app.scheduler.claims_finished().await;
         if app.scheduler.connected().is_empty() {
             return;
         }

@@ -1,5 +1,5 @@
-//! Removes what nobody needs any more: rows of daemons long gone (DAE-6), expired tokens (TOK-9), deleted keys, and
-//! journals of jobs that ended long ago, and what servers told each other.
+//! Removes old rows: daemons that were not seen for long (DAE-6), expired tokens (TOK-9), deleted keys, journals of ended
+//! jobs, and changes that all servers have read.
 
 use coder_store::jobs::{self, journals};
 use coder_store::{changes, daemons, keys, tokens};
@@ -9,13 +9,13 @@ use super::driver::Task;
 use crate::context::App;
 use crate::provisioning::session::presence;
 
-/// Rows of daemons not seen for so long go, and tokens that expired so long ago.
+/// How long daemons, expired tokens, deleted keys and journals are kept.
 const KEPT_FOR: SignedDuration = SignedDuration::from_hours(7 * 24);
 /// Tokens removed in one pass.
 const TOKENS: i64 = 10_000;
 
-/// What servers told each other is kept for so long; a server that was away for longer looks at everything.
-const TOLD: SignedDuration = SignedDuration::from_mins(10);
+/// How long changes are kept. A server that was disconnected for longer reads everything.
+const CHANGES_KEPT_FOR: SignedDuration = SignedDuration::from_mins(10);
 
 /// The task.
 pub struct Purge;
@@ -32,7 +32,7 @@ impl Task for Purge {
         let keys = keys::purge(&mut tx, before).await?;
         jobs::uploads::purge(&mut tx, before).await?;
         if app.store.is_postgres()
-            && let Ok(before) = app.now().checked_sub(TOLD)
+            && let Ok(before) = app.now().checked_sub(CHANGES_KEPT_FOR)
         {
             changes::purge(&mut tx, before).await?;
         }

@@ -7,12 +7,12 @@ use jiff::SignedDuration;
 use super::driver::Task;
 use crate::context::App;
 
-/// A file that nothing uses is kept for so long after its upload: making a version of it takes seconds.
+/// How long an unused file is kept after its upload. Creating a template version from it takes seconds.
 pub const UNUSED_FOR: SignedDuration = SignedDuration::from_hours(24);
-/// Files looked at in one pass.
+/// Files checked in one pass.
 const FILES: i64 = 2_000;
 
-/// The task; each server goes round all files, a few in each pass.
+/// The task. Each server checks all files in turn, some in each pass.
 #[derive(Default)]
 pub struct PurgeFiles {
     after: Option<FileId>,

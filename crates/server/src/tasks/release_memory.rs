@@ -1,17 +1,17 @@
-//! Gives memory back to the operating system once large requests have ended: an allocator keeps what was freed in pieces.
+//! Returns freed memory to the operating system after large requests. The allocator keeps it otherwise.
 
 use super::driver::Task;
 use crate::context::App;
 
-/// After requests that took more than this.
+/// Requests that reserved more than this are large.
 const MUCH: usize = 8 << 20;
-/// Passes after which memory is given back in any case: connections take some that no request counts.
+/// Passes after which memory is returned in any case: connections take some that no request accounts for.
 const PASSES: u32 = 12;
 
 /// The task.
 #[derive(Default)]
 pub(super) struct ReleaseMemory {
-    /// Much was taken since memory was given back last.
+    /// A large request ran since memory was returned.
     is_due: bool,
     passes: u32,
 }
@@ -25,7 +25,7 @@ impl Task for ReleaseMemory {
         self.passes += 1;
         self.is_due |= memory.max(disk) > MUCH || self.passes >= PASSES;
         if self.is_due {
-            // Looking through all free memory takes a moment.
+            // Walking all free memory blocks the thread for a moment.
             if tokio::task::spawn_blocking(release).await.is_ok() {
                 (self.is_due, self.passes) = (app.memory.used() > MUCH, 0);
             }

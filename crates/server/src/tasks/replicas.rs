@@ -1,5 +1,5 @@
-//! Hears what other servers on the same Postgres database say, and tells them what happened here. Every hint is looked up
-//! in the database; whenever one may have been lost, everything that is connected here is looked at once.
+//! Exchanges hints with the other servers on the same Postgres database. The receiver of a hint reads the database. When
+//! hints may have been lost, it reads everything that concerns the daemons and followers connected here.
 
 use std::collections::BTreeSet;
 use std::time::Duration;
@@ -12,20 +12,20 @@ use tokio::time::{MissedTickBehavior, interval, sleep, timeout};
 use uuid::Uuid;
 
 use crate::context::App;
-use crate::events::hint::{self, Hint, Said};
+use crate::events::hint::{self, Hint, Message};
 use crate::provisioning::credentials::revoke;
 use crate::provisioning::session::presence;
 
-/// A sign of life, and which jobs are followed here.
+/// Interval of heartbeats, which also name the jobs that are followed here.
 const HELLO: Duration = Duration::from_secs(20);
-/// One's own signs of life are heard, too; without any the connection is dead.
+/// A connection that delivers no message for so long is dead: it would deliver this server's own heartbeats.
 const SILENT: Duration = Duration::from_secs(65);
-/// What happens within this time is told together.
+/// Hints of this time are sent in one message.
 const GATHER: Duration = Duration::from_millis(5);
 const FIRST_RETRY: Duration = Duration::from_millis(100);
 const LAST_RETRY: Duration = Duration::from_secs(10);
 
-/// Ends with the soft stop, and at once on SQLite, which has one server.
+/// Runs until the soft stop. On SQLite there is one server, and it returns at once.
 pub async fn run(app: &App) {
     if !app.store.is_postgres() {
         return;
@@ -37,15 +37,15 @@ pub async fn run(app: &App) {
             let channel = app.store.channel(&channel_name(&app.deployment_id)).await?;
             let Some(Channel { listener, notifier }) = channel else { return Ok(()) };
             retry = FIRST_RETRY;
-            tracing::debug!("listening to the other servers on this database");
-            // Whatever was said before is in the database.
-            look_at_everything(app).await?;
-            tokio::try_join!(hear(app, own, listener), speak(app, own, notifier)).map(|_| ())
+            tracing::debug!("listening for the other servers on this database");
+            // Hints that were sent earlier are lost.
+            resync(app).await?;
+            tokio::try_join!(receive(app, own, listener), send(app, own, notifier)).map(|_| ())
         };
         tokio::select! {
             () = app.lifecycle.soft().cancelled() => return,
             ended = connected => if let Err(error) = ended {
-                tracing::warn!(%error, "cannot hear the other servers on this database; trying again");
+                tracing::warn!(%error, "lost the connection to the other servers on this database, trying again");
             },
         }
         tokio::select! {
@@ -55,13 +55,13 @@ pub async fn run(app: &App) {
     }
 }
 
-/// Deployments may share a database server, and even a database.
+/// Each deployment has its own channel: several may share a database server, and even a database.
 fn channel_name(deployment: &str) -> String {
     let plain: String = deployment.chars().filter(char::is_ascii_alphanumeric).take(48).collect();
     format!("coder_{plain}")
 }
 
-async fn speak(app: &App, own: Uuid, mut notifier: Notifier) -> Result<(), Error> {
+async fn send(app: &App, own: Uuid, mut notifier: Notifier) -> Result<(), Error> {
     let outbox = app.events.outbox();
     let mut hello = interval(HELLO);
     hello.set_missed_tick_behavior(MissedTickBehavior::Delay);
@@ -72,14 +72,14 @@ async fn speak(app: &App, own: Uuid, mut notifier: Notifier) -> Result<(), Error
                 let known = outbox.peers();
                 outbox.forget_silent();
                 if outbox.peers() < known {
-                    // One that was killed may have had no time to tell.
-                    look_at_everything(app).await?;
+                    // A killed server may have lost its last hints.
+                    resync(app).await?;
                 }
                 hints.extend(app.events.followed().into_iter().map(Hint::Followed));
-                // What could not be said over the connection before this one.
+                // Hints that the previous connection could not send.
                 hints.extend(outbox.take());
             }
-            () = outbox.filled() => {
+            () = outbox.until_filled() => {
                 sleep(GATHER).await;
                 hints = outbox.take();
                 if hints.is_empty() {
@@ -96,30 +96,30 @@ async fn speak(app: &App, own: Uuid, mut notifier: Notifier) -> Result<(), Error
     }
 }
 
-async fn hear(app: &App, own: Uuid, mut listener: Listener) -> Result<(), Error> {
+async fn receive(app: &App, own: Uuid, mut listener: Listener) -> Result<(), Error> {
     let outbox = app.events.outbox();
     loop {
         let message = timeout(SILENT, listener.next()).await;
-        let message =
-            message.map_err(|_| Error::Unavailable { what: "Postgres says nothing", source: None })??;
-        let Some(Said { by, mut hints }) = hint::read(&message).filter(|said| said.by != own) else {
+        let message = message
+            .map_err(|_| Error::Unavailable { what: "the notifications of Postgres", source: None })??;
+        let Some(Message { by, mut hints }) = hint::read(&message).filter(|message| message.by != own) else {
             continue;
         };
-        if outbox.heard_from(by) {
-            tracing::info!(server = %by, "there is another server on this database");
-            // What it did before it knew of this one was not told.
+        if outbox.peer_seen(by) {
+            tracing::info!(server = %by, "found another server on this database");
+            // It sent no hints before it knew of this server.
             hints.push(Hint::Everything);
-            // So that it knows of this one at once, and tells of the jobs that somebody follows here.
-            outbox.tell(Hint::Everything);
-            app.events.followed().into_iter().for_each(|job| outbox.tell(Hint::Followed(job)));
+            // It learns of this server at once, and of the jobs that are followed here.
+            outbox.notify(Hint::Everything);
+            app.events.followed().into_iter().for_each(|job| outbox.notify(Hint::Followed(job)));
         }
-        heed(app, &hints).await?;
+        handle(app, &hints).await?;
     }
 }
 
-/// What other servers said in one message, by kind.
+/// The hints of one message, by kind.
 #[derive(Default)]
-struct Heard {
+struct ReceivedHints {
     posted: Vec<JobId>,
     held: BTreeSet<JobId>,
     drained: BTreeSet<DaemonId>,
@@ -131,49 +131,49 @@ struct Heard {
     everything: bool,
 }
 
-/// Looks up what these are about.
-pub(super) async fn heed(app: &App, hints: &[Hint]) -> Result<(), Error> {
-    let mut heard = Heard::default();
+/// Reads from the database what the hints are about.
+pub(super) async fn handle(app: &App, hints: &[Hint]) -> Result<(), Error> {
+    let mut received = ReceivedHints::default();
     for hint in hints {
         match *hint {
-            Hint::Posted(job) => heard.posted.push(job),
+            Hint::Posted(job) => received.posted.push(job),
             Hint::Canceled(job) | Hint::Ended(job) => {
-                heard.held.insert(job);
-                app.events.job_changed_elsewhere(job);
+                received.held.insert(job);
+                app.events.job_changed_on_another_server(job);
             }
-            Hint::Changed(job) => app.events.job_changed_elsewhere(job),
+            Hint::Changed(job) => app.events.job_changed_on_another_server(job),
             Hint::Followed(job) => app.events.outbox().follow(job),
-            Hint::Drained(daemon) => drop(heard.drained.insert(daemon)),
-            Hint::Left(daemon) => drop(heard.left.insert(daemon)),
-            Hint::Key(key) => heard.keys.push(key),
-            Hint::User(user) => heard.users.push(user),
-            Hint::Tokens(user) => heard.tokens.push(user),
-            Hint::Organization(organization) => heard.organizations.push(organization),
-            Hint::Everything => heard.everything = true,
+            Hint::Drained(daemon) => drop(received.drained.insert(daemon)),
+            Hint::Left(daemon) => drop(received.left.insert(daemon)),
+            Hint::Key(key) => received.keys.push(key),
+            Hint::User(user) => received.users.push(user),
+            Hint::Tokens(user) => received.tokens.push(user),
+            Hint::Organization(organization) => received.organizations.push(organization),
+            Hint::Everything => received.everything = true,
         }
     }
-    if heard.everything {
-        return look_at_everything(app).await;
+    if received.everything {
+        return resync(app).await;
     }
-    announce(app, &heard.posted).await?;
+    announce(app, &received.posted).await?;
     let held: BTreeSet<_> = app.scheduler.connected().jobs().into_iter().collect();
-    let held: Vec<_> = heard.held.intersection(&held).copied().collect();
-    tell_of_jobs(app, &held).await?;
+    let held: Vec<_> = received.held.intersection(&held).copied().collect();
+    notify_about_jobs(app, &held).await?;
     let here: BTreeSet<_> = app.scheduler.connected().daemons().into_iter().collect();
-    let drained: Vec<_> = heard.drained.intersection(&here).copied().collect();
-    tell_of_drains(app, &drained).await?;
-    let left: Vec<_> = heard.left.intersection(&here).copied().collect();
-    presence::elsewhere_left(app, &left).await?;
-    for key in heard.keys {
+    let drained: Vec<_> = received.drained.intersection(&here).copied().collect();
+    notify_about_drains(app, &drained).await?;
+    let left: Vec<_> = received.left.intersection(&here).copied().collect();
+    presence::left_on_other_servers(app, &left).await?;
+    for key in received.keys {
         app.scheduler.connected().recheck_key(key);
     }
-    revoke::users_here(app, &heard.users).await?;
-    revoke::tokens_here(app, &heard.tokens).await?;
-    revoke::organizations_here(app, &heard.organizations).await?;
+    revoke::users_here(app, &received.users).await?;
+    revoke::tokens_here(app, &received.tokens).await?;
+    revoke::organizations_here(app, &received.organizations).await?;
     Ok(())
 }
 
-/// Jobs that were posted elsewhere and still wait.
+/// Wakes daemons for jobs that another server inserted and that still wait.
 async fn announce(app: &App, posted: &[JobId]) -> Result<(), Error> {
     if posted.is_empty() || app.scheduler.size().0 == 0 {
         return Ok(());
@@ -186,8 +186,8 @@ async fn announce(app: &App, posted: &[JobId]) -> Result<(), Error> {
     Ok(())
 }
 
-/// What became of jobs that daemons hold here.
-pub(super) async fn tell_of_jobs(app: &App, held: &[JobId]) -> Result<(), Error> {
+/// Tells daemons which of the jobs that they hold here were ended or canceled.
+pub(super) async fn notify_about_jobs(app: &App, held: &[JobId]) -> Result<(), Error> {
     if held.is_empty() {
         return Ok(());
     }
@@ -203,7 +203,7 @@ pub(super) async fn tell_of_jobs(app: &App, held: &[JobId]) -> Result<(), Error>
     Ok(())
 }
 
-async fn tell_of_drains(app: &App, daemons: &[DaemonId]) -> Result<(), Error> {
+async fn notify_about_drains(app: &App, daemons: &[DaemonId]) -> Result<(), Error> {
     if daemons.is_empty() {
         return Ok(());
     }
@@ -211,7 +211,7 @@ async fn tell_of_drains(app: &App, daemons: &[DaemonId]) -> Result<(), Error> {
     let connected = app.scheduler.connected();
     let drained: BTreeSet<_> = drains.iter().map(|drain| drain.id).collect();
     let daemons: BTreeSet<_> = daemons.iter().copied().collect();
-    // Where there is none it was taken back.
+    // A daemon without a drain was undrained.
     connected.undrain(|daemon| daemons.contains(&daemon) && !drained.contains(&daemon));
     for drain in drains {
         connected.drain(drain.id, &drain.reason, drain.asked_at);
@@ -219,14 +219,14 @@ async fn tell_of_drains(app: &App, daemons: &[DaemonId]) -> Result<(), Error> {
     Ok(())
 }
 
-/// Everything that a hint could be about, of what is connected here: a few statements, and a few for each user whose
-/// daemons are.
-pub(super) async fn look_at_everything(app: &App) -> Result<(), Error> {
+/// Reads everything that a hint could be about, for the daemons and followers connected here: a few statements, and a few
+/// for each user whose token admitted a daemon.
+pub(super) async fn resync(app: &App) -> Result<(), Error> {
     let connected = app.scheduler.connected();
     app.events.all_changed();
-    app.scheduler.look().await?;
-    tell_of_jobs(app, &connected.jobs()).await?;
-    tell_of_drains(app, &connected.daemons()).await?;
+    app.scheduler.wake_for_waiting_jobs().await?;
+    notify_about_jobs(app, &connected.jobs()).await?;
+    notify_about_drains(app, &connected.daemons()).await?;
     let mut tx = app.store.reader().await?;
     let ended = keys::list_ended(&mut tx, &connected.keys(), app.now()).await?;
     drop(tx);

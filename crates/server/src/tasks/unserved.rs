@@ -1,4 +1,4 @@
-//! Whether anything that could run a waiting job has been seen, and why not (scheduling-and-auth 3.6).
+//! When a daemon that could run a waiting job was last seen, and why the job waits (scheduling-and-auth 3.6).
 
 use coder_domain::Timestamp;
 use coder_domain::explain::{self, QueueState};
@@ -7,22 +7,22 @@ use coder_store::jobs::Job;
 use coder_store::{Error, Tx};
 
 use crate::context::App;
-use crate::provisioning::dispatch::daemon_facts::Facts;
+use crate::provisioning::dispatch::daemon_facts::DaemonFacts;
 use crate::provisioning::session::presence::STALE_AFTER;
 
-/// The daemons of an organization, as of one pass.
-pub(super) struct Seen {
-    facts: Facts,
+/// The daemons of an organization, read once per pass.
+pub(super) struct UnservedCheck {
+    facts: DaemonFacts,
     watched_since: Timestamp,
 }
 
-impl Seen {
+impl UnservedCheck {
     pub(super) async fn load(app: &App, tx: &mut Tx, organization: OrganizationId) -> Result<Self, Error> {
-        let facts = Facts::load_all(app, tx, organization).await?;
+        let facts = DaemonFacts::load_all(app, tx, organization).await?;
         Ok(Self { facts, watched_since: app.scheduler.watched_since() })
     }
 
-    /// When something that could run the job was seen last, and why it waits.
+    /// When a daemon that could run the job was last seen, and why the job waits.
     pub(super) fn of(&self, job: &Job, now: Timestamp) -> (Timestamp, String) {
         let daemons = self.facts.daemons();
         let about = explain::Job {

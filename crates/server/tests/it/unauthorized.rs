@@ -114,7 +114,7 @@ async fn every_route_is_closed_to_those_without_rights() {
             assert_eq!(shown, None, "{} {} shows it to column {index}", row.method, row.path);
         }
         let [none, foreign, member, weak] = statuses;
-        if row.access == Access::Signed {
+        if row.access == Access::Authenticated {
             assert_eq!(none, 401, "{} {}", row.method, row.path);
             let changes = row.method != Method::GET && !row.path.ends_with("/logout");
             assert!(!changes || foreign >= 400, "a stranger may {} {}", row.method, row.path);

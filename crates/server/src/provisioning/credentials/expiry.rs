@@ -1,4 +1,4 @@
-//! When a connection must end because of the key or the token it was made with: one timer per connection, no polling.
+//! Ends a connection when the key or the token that it joined with ends. One timer per connection, no polling.
 
 use std::time::Duration;
 
@@ -13,24 +13,24 @@ use tokio::time::sleep;
 
 use super::revoke;
 use crate::provisioning::session::Session;
-use crate::provisioning::session::admit::PresentedKey;
+use crate::provisioning::session::authenticate::PresentedKey;
 use crate::retry::RETRY_AFTER;
 
-/// Longest sleep, so that a clock that jumps is noticed.
+/// Longest sleep, so that a jump of the clock is noticed.
 const LONGEST: Duration = Duration::from_secs(600);
 
-/// A daemon that was asked to drain and has finished ends the connection itself; one that does not is not waited for.
-const LEAVES_WITHIN: Duration = Duration::from_secs(5);
+/// How long a drained daemon without jobs has to disconnect itself.
+const DISCONNECTS_WITHIN: Duration = Duration::from_secs(5);
 
-/// How the key stands.
-enum Standing {
-    /// Valid, for so long if nothing changes.
+/// Whether a key is valid.
+enum KeyStatus {
+    /// Valid, with the time until it expires.
     Valid(Option<Duration>),
     Ended(Refusal),
 }
 
 impl Session {
-    /// Whether the key or the user with which it joined still admits it.
+    /// Whether its key, or its user and token, still admit it.
     ///
     /// # Errors
     /// Only when the database fails.
@@ -46,38 +46,38 @@ impl Session {
             return Ok(false);
         }
         match &self.presented_key {
-            Some(presented) => Ok(matches!(self.standing(tx, presented).await?, Standing::Valid(_))),
+            Some(presented) => Ok(matches!(self.key_status(tx, presented).await?, KeyStatus::Valid(_))),
             None => Ok(true),
         }
     }
 
-    async fn standing(&self, tx: &mut Tx, presented: &PresentedKey) -> Result<Standing, Error> {
+    async fn key_status(&self, tx: &mut Tx, presented: &PresentedKey) -> Result<KeyStatus, Error> {
         let now = self.app.now();
         let Some(key) = keys::find(tx, presented.key).await? else {
-            return Ok(Standing::Ended(Refusal::Revoked(now)));
+            return Ok(KeyStatus::Ended(Refusal::Revoked(now)));
         };
         let terms = key.validity();
         let found =
             keys::find_by_secret(tx, presented.secret).await?.filter(|found| found.key.id == presented.key);
         let Some(generation) = found.map(|found| found.generation) else {
-            // Two rotations ago, or the key was deleted in between, of which no secret is left.
-            let ended = terms.check(SecretVersion::Current, now, Some(presented.address));
-            return Ok(Standing::Ended(ended.err().unwrap_or(Refusal::Superseded(now))));
+            // The secret was rotated twice, or the key was deleted meanwhile.
+            let ended = terms.check(Generation::Current, now, Some(presented.address));
+            return Ok(KeyStatus::Ended(ended.err().unwrap_or(Refusal::Superseded(now))));
         };
         match terms.check(generation, now, Some(presented.address)) {
             Ok(()) => {
                 let left = terms.ends_at(generation).map(|at| at.duration_since(now));
-                Ok(Standing::Valid(left.map(|left| Duration::try_from(left).unwrap_or_default())))
+                Ok(KeyStatus::Valid(left.map(|left| Duration::try_from(left).unwrap_or_default())))
             }
-            Err(refusal) => Ok(Standing::Ended(refusal)),
+            Err(refusal) => Ok(KeyStatus::Ended(refusal)),
         }
     }
 }
 
-/// Resolves when the connection must end: its key is gone, or what it showed counts no more and it holds nothing.
-/// Jobs fail only with the key itself: a secret that was rotated away, or an address that is not allowed any more,
-/// lets what is under way finish.
-pub(crate) async fn reached(session: &Session) {
+/// Resolves when the connection must end: its key has ended, or its secret or address is not accepted any more and it holds
+/// no jobs. Jobs fail only with the key itself. After a rotation of the secret, or a change of the allowed addresses, running
+/// jobs may finish.
+pub(crate) async fn reached_end(session: &Session) {
     tokio::select! {
         () = of_key(session) => {}
         () = of_token(session) => {}
@@ -88,46 +88,49 @@ pub(crate) async fn reached(session: &Session) {
 async fn of_key(session: &Session) {
     let Some(presented) = &session.presented_key else { return std::future::pending().await };
     loop {
-        let standing = async { session.standing(&mut session.app.store.reader().await?, presented).await };
-        // Asked seldom; the connection shall not keep room for it.
-        let left = match Box::pin(standing).await {
-            Ok(Standing::Valid(left)) => left,
-            Ok(Standing::Ended(Refusal::Expired(_))) => {
+        let key_status =
+            async { session.key_status(&mut session.app.store.reader().await?, presented).await };
+        // Boxed, because it runs seldom and would enlarge the future of every connection.
+        let left = match Box::pin(key_status).await {
+            Ok(KeyStatus::Valid(left)) => left,
+            Ok(KeyStatus::Ended(Refusal::Expired(_))) => {
                 end(session, presented.key, revoke::Reason::Expired);
-                // That closes the connection, once the daemon has heard why.
+                // The task closes the connection once the daemon was told.
                 return std::future::pending().await;
             }
-            Ok(Standing::Ended(Refusal::Revoked(_))) => {
+            Ok(KeyStatus::Ended(Refusal::Revoked(_))) => {
                 end(session, presented.key, revoke::Reason::Deleted);
-                // That closes the connection, once the daemon has heard why.
+                // The task closes the connection once the daemon was told.
                 return std::future::pending().await;
             }
-            Ok(Standing::Ended(Refusal::Superseded(_) | Refusal::Address(_))) => {
-                session.hand.drain("the key's terms have changed: start the daemon with its new secret");
-                session.hand.retire();
+            Ok(KeyStatus::Ended(Refusal::Superseded(_) | Refusal::Address(_))) => {
+                session
+                    .held_jobs
+                    .drain("the provisioner key was changed: start the daemon with its new secret");
+                session.held_jobs.retire();
                 None
             }
             Err(error) => {
-                tracing::warn!(key = %presented.key, %error, "whether a key is valid cannot be seen now");
+                tracing::warn!(key_id = %presented.key, %error, "cannot check whether a key is valid, trying again");
                 sleep(RETRY_AFTER).await;
                 continue;
             }
         };
         let timer = async {
             match left {
-                Some(left) => pass(session, left).await,
+                Some(left) => wait(session, left).await,
                 None => std::future::pending().await,
             }
         };
         tokio::select! {
             () = timer => {}
-            () = session.connection.key_changed() => {}
+            () = session.registration.key_changed() => {}
         }
     }
 }
 
-/// Ends a connection whose token expires. Being connected is using it: as with requests, a session's end moves on, a
-/// token's does not (scheduling-and-auth TOK-7).
+/// Ends a connection whose token expires. A connection counts as use: as with requests, it extends a session, but not a token
+/// (scheduling-and-auth TOK-7).
 async fn of_token(session: &Session) {
     let (Some(token), Some(user)) = (&session.token, session.user) else {
         return std::future::pending().await;
@@ -137,24 +140,23 @@ async fn of_token(session: &Session) {
             Ok(Some(left)) => left,
             Ok(None) => {
                 let app = session.app.clone();
-                session.hand.retire();
+                session.held_jobs.retire();
                 session.app.lifecycle.spawn("ended token", async move { revoke::token(&app, user).await });
-                // That closes the connection, once the daemon has heard why.
+                // The task closes the connection once the daemon was told.
                 return std::future::pending().await;
             }
             Err(error) => {
-                tracing::warn!(daemon = %session.daemon, %error, "whether a token is valid cannot be seen now");
+                tracing::warn!(daemon_id = %session.daemon, %error, "cannot check whether a token is valid, trying again");
                 sleep(RETRY_AFTER).await;
                 continue;
             }
         };
-        pass(session, left).await;
+        wait(session, left).await;
     }
 }
 
-/// Waits for so long by the clock of the server: in steps, so that a clock that jumps is noticed. None of them asks the
-/// database.
-async fn pass(session: &Session, time: Duration) {
+/// Waits by the server's clock, in steps, so that a jump of the clock is noticed. It does not read the database.
+async fn wait(session: &Session, time: Duration) {
     let until = session.app.now().saturating_add(time).unwrap_or(Timestamp::MAX);
     while let Ok(left) = Duration::try_from(until.duration_since(session.app.now()))
         && !left.is_zero()
@@ -163,7 +165,7 @@ async fn pass(session: &Session, time: Duration) {
     }
 }
 
-/// How long a token is valid for sure, and then to be looked at again; none when it is gone.
+/// Time until a token must be checked again; `None` when it was deleted or has expired.
 async fn token_left(session: &Session, id: &str) -> Result<Option<Duration>, Error> {
     let app = &session.app;
     let now = app.now();
@@ -187,24 +189,24 @@ async fn token_left(session: &Session, id: &str) -> Result<Option<Duration>, Err
     Ok(Some(Duration::try_from(left).unwrap_or_default()))
 }
 
-/// Ends everything of a key; many connections may find out at the same moment, and one does the work.
+/// Ends the sessions and jobs of a key. Several connections may do so at once; repeating it is harmless.
 fn end(session: &Session, key: KeyId, reason: revoke::Reason) {
     let app = session.app.clone();
-    session.hand.retire();
+    session.held_jobs.retire();
     session.app.lifecycle.spawn("ended key", async move {
         if let Err(error) = revoke::key_here(&app, key, reason).await {
-            tracing::warn!(%key, %error, "the jobs of a key that has ended wait for the reaper");
+            tracing::warn!(key_id = %key, %error, "cannot end the jobs of a key, leaving them to the reaper");
         }
     });
 }
 
 async fn retired(session: &Session) {
-    session.hand.retired().await;
-    // A key that has ended takes the jobs away first.
-    session.hand.emptied().await;
-    // An official daemon hears nothing.
-    let _ = tokio::time::timeout(revoke::FAREWELL, session.hand.all_told()).await;
-    // What emptied the hand was its last result, whose answer must still reach it; it may not be let in again to ask.
-    let leaves_by_itself = session.granted.has(Extension::Drain);
-    sleep(if leaves_by_itself { LEAVES_WITHIN } else { revoke::FAREWELL }).await;
+    session.held_jobs.retired().await;
+    // When the key has ended, its jobs are failed first.
+    session.held_jobs.until_empty().await;
+    // An official daemon gets no notifications.
+    let _ = tokio::time::timeout(revoke::NOTIFY_TIMEOUT, session.held_jobs.until_sent()).await;
+    // The answer to its last report must still reach it: it may not be admitted again to repeat the report.
+    let disconnects_itself = session.granted.has(Extension::Drain);
+    sleep(if disconnects_itself { DISCONNECTS_WITHIN } else { revoke::NOTIFY_TIMEOUT }).await;
 }

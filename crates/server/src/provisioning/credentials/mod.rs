@@ -1,4 +1,4 @@
-//! The keys and tokens that daemons join with, and the token of a workspace: what ends with each of them.
+//! The keys and tokens that daemons join with, the token of a workspace, and what ends with each of them.
 
 pub mod expiry;
 pub mod revoke;

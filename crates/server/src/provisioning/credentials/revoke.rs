@@ -1,5 +1,5 @@
-//! What happens at once when whatever a daemon joined with counts no more: a key that is deleted, expires or changes, a
-//! user, an organization. Its sessions end and its jobs fail.
+//! OpenConnections the sessions of daemons and fails their jobs, as soon as their key, token, user or organization does not admit them
+//! any more.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
@@ -16,18 +16,26 @@ use futures_util::future::join_all;
 use crate::context::App;
 use crate::events::hint::Hint;
 use crate::events::written::write_down;
-use crate::provisioning::rescue::end_job::give_up;
-use crate::provisioning::session::connected_daemons::{Ends, Who};
+use crate::provisioning::rescue::end_job::end_job;
+use crate::provisioning::session::connected_daemons::{DaemonIdentity, OpenConnections};
 
-/// Longest time that a daemon gets to hear why its connection ends.
-pub(crate) const FAREWELL: Duration = Duration::from_millis(300);
+/// Longest time for telling a daemon why its connection ends.
+pub(crate) const NOTIFY_TIMEOUT: Duration = Duration::from_millis(300);
 
-/// Why a key is valid no more.
+/// The error of jobs whose daemon joined with the token of a user who may not run daemons any more.
+pub const USER_NOT_ALLOWED: &str =
+    "the user scope token the provisioner daemon joined with may not run it any more";
+/// The error of jobs whose daemon joined with a token that was deleted or has expired.
+pub const TOKEN_ENDED: &str = "the token that the provisioner daemon joined with was deleted or has expired";
+/// The error of jobs whose organization was removed.
+pub const ORGANIZATION_REMOVED: &str = "the organization of the provisioner daemon was removed";
+
+/// Why a key is not valid any more.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Reason {
     /// Somebody deleted it.
     Deleted,
-    /// Its time is over.
+    /// It expired.
     Expired,
 }
 
@@ -41,25 +49,27 @@ impl Reason {
     }
 }
 
-/// Which daemons have to go.
+/// Which daemons are disconnected.
 #[derive(Clone, Copy, Debug)]
-enum Whose<'a> {
+enum RevokeScope<'a> {
     Key(KeyId),
     Token(&'a str),
-    /// For the user alone, or for all.
+    /// By user, organization, and whether the daemon takes only that user's jobs.
     Joined(UserId, OrganizationId, bool),
     Organization(OrganizationId),
 }
 
-impl Whose<'_> {
-    fn is(self, who: &Who) -> bool {
+impl RevokeScope<'_> {
+    fn is(self, identity: &DaemonIdentity) -> bool {
         match self {
-            Self::Key(key) => who.key == key,
-            Self::Token(token) => who.token.as_deref() == Some(token),
+            Self::Key(key) => identity.key == key,
+            Self::Token(token) => identity.token.as_deref() == Some(token),
             Self::Joined(user, organization, is_personal) => {
-                who.user == Some(user) && who.organization == organization && who.is_personal == is_personal
+                identity.user == Some(user)
+                    && identity.organization == organization
+                    && identity.is_personal == is_personal
             }
-            Self::Organization(organization) => who.organization == organization,
+            Self::Organization(organization) => identity.organization == organization,
         }
     }
 
@@ -76,70 +86,70 @@ impl Whose<'_> {
 }
 
 /// Call it after the commit that deleted the key, or when it has expired. Its running jobs fail with the reason, its
-/// daemons hear so and are disconnected, and other servers on the same database hear so. Returns how many sessions ended
+/// daemons are told and disconnected, and other servers on the same database get a hint. Returns how many sessions ended
 /// here.
 ///
 /// # Errors
-/// When the database fails; sessions end all the same, and their jobs when their grace does.
+/// When the database fails. Sessions end all the same, and their jobs at the end of their grace period.
 pub async fn key(app: &App, key: KeyId, reason: Reason) -> Result<usize, Error> {
-    app.events.tell(Hint::Key(key));
+    app.events.notify(Hint::Key(key));
     key_here(app, key, reason).await
 }
 
-/// As [`key`], where other servers find out by themselves.
+/// As [`key`], without a hint to other servers.
 pub(crate) async fn key_here(app: &App, key: KeyId, reason: Reason) -> Result<usize, Error> {
-    let sessions = end(app, Whose::Key(key), reason.cause()).await?;
-    tracing::info!(%key, ?reason, sessions, "the sessions of a provisioner key were ended");
+    let sessions = end(app, RevokeScope::Key(key), reason.text()).await?;
+    tracing::info!(key_id = %key, ?reason, sessions, "ended the sessions of a provisioner key");
     Ok(sessions)
 }
 
-/// Call it after the commit that suspended or deleted a user, or took roles or a membership away: daemons that joined with
-/// a token of the user go where the user may not run them any more, as with a deleted key.
+/// Call it after the commit that suspended or deleted a user, or removed roles or a membership. Daemons that joined with a
+/// token of the user are disconnected where the user may not run them any more, as with a deleted key.
 pub async fn user(app: &App, user: UserId) {
-    app.events.tell(Hint::User(user));
-    // The change is made whatever comes now; jobs that could not be ended are found by their daemons' silence.
+    app.events.notify(Hint::User(user));
+    // The change is committed. The reaper finds jobs that could not be ended.
     if let Err(error) = users_here(app, &[user]).await {
-        tracing::error!(%user, %error, "the daemons of a user could not be disconnected");
+        tracing::error!(user_id = %user, %error, "cannot disconnect the daemons of a user");
     }
 }
 
-/// Call it after the commit that removed a token of a user, or when one has expired: daemons that joined with it go, as
-/// with a deleted key.
+/// Call it after the commit that deleted a token of a user, or when one has expired. Daemons that joined with it are
+/// disconnected, as with a deleted key.
 pub async fn token(app: &App, user: UserId) {
-    app.events.tell(Hint::Tokens(user));
+    app.events.notify(Hint::Tokens(user));
     let ended = async {
         let mut all = app.scheduler.connected().tokens(&[user]);
         all.extend(daemons::list_tokens_in_use(&mut app.store.reader().await?, user).await?);
         end_tokens(app, all).await
     };
     if let Err(error) = ended.await {
-        tracing::error!(%user, %error, "the daemons of a token could not be disconnected");
+        tracing::error!(user_id = %user, %error, "cannot disconnect the daemons of a token");
     }
 }
 
-/// As [`token`], where tokens of several users are gone: what a token minted for other people ends with it.
+/// As [`token`], for several users: tokens that a token created for other users are deleted with it.
 pub async fn tokens(app: &App, users: &[UserId]) {
     for user in users {
         token(app, *user).await;
     }
 }
 
-/// As [`token`] in the background, for who cannot wait for daemons to leave. Asks nothing of the database unless a daemon
-/// here joined with a token of this user; one that is away is refused when it comes back.
+/// As [`token`], in the background. It reads the database only when a daemon here joined with a token of this user. A daemon
+/// that is not connected is refused when it reconnects.
 pub fn tokens_in_use(app: &App, user: UserId) {
-    app.events.tell(Hint::Tokens(user));
+    app.events.notify(Hint::Tokens(user));
     if app.scheduler.connected().tokens(&[user]).is_empty() {
         return;
     }
     let ended = app.clone();
     app.lifecycle.spawn("ended token", async move {
         if let Err(error) = tokens_here(&ended, &[user]).await {
-            tracing::error!(%user, %error, "the daemons of a token could not be disconnected");
+            tracing::error!(user_id = %user, %error, "cannot disconnect the daemons of a token");
         }
     });
 }
 
-/// Writes down for other servers that tokens of these users are gone. Let it be the last of the transaction.
+/// Stores for other servers that tokens of these users were deleted. Call it last in the transaction.
 ///
 /// # Errors
 /// Only when the database fails.
@@ -155,7 +165,7 @@ pub async fn write_down_tokens(
     Ok(())
 }
 
-/// Ends the sessions of those that joined with a token of these users which is gone.
+/// OpenConnections the sessions that joined with a deleted or expired token of these users.
 pub(crate) async fn tokens_here(app: &App, users: &[UserId]) -> Result<(), Error> {
     end_tokens(app, app.scheduler.connected().tokens(users)).await
 }
@@ -167,21 +177,21 @@ async fn end_tokens(app: &App, all: BTreeSet<String>) -> Result<(), Error> {
     let all: Vec<_> = all.into_iter().collect();
     let ended = rows::list_ended(&mut app.store.reader().await?, &all, app.now()).await?;
     for token in ended {
-        let sessions = end(app, Whose::Token(&token), Cause::TokenEnded).await?;
-        tracing::info!(token, sessions, "the daemons of a token were disconnected");
+        let sessions = end(app, RevokeScope::Token(&token), TOKEN_ENDED).await?;
+        tracing::info!(token_id = token, sessions, "disconnected the daemons of a token");
     }
     Ok(())
 }
 
-/// Call it after the commit that removed an organization: its daemons go.
+/// Call it after the commit that removed an organization. Its daemons are disconnected.
 pub async fn organization(app: &App, organization: OrganizationId) {
-    app.events.tell(Hint::Organization(organization));
+    app.events.notify(Hint::Organization(organization));
     if let Err(error) = organizations_here(app, &[organization]).await {
-        tracing::error!(%organization, %error, "the daemons of an organization could not be disconnected");
+        tracing::error!(organization_id = %organization, %error, "cannot disconnect the daemons of an organization");
     }
 }
 
-/// Ends what these users may not run any more, as the database says.
+/// OpenConnections the daemons that these users may not run any more.
 pub(crate) async fn users_here(app: &App, users: &[UserId]) -> Result<(), Error> {
     let mut joined: BTreeSet<_> = app.scheduler.connected().users();
     joined.retain(|(user, ..)| users.contains(user));
@@ -193,26 +203,26 @@ pub(crate) async fn users_here(app: &App, users: &[UserId]) -> Result<(), Error>
     drop(tx);
     for (user, organization, is_personal) in joined {
         if !may_run(&mut app.store.reader().await?, user, organization, is_personal).await? {
-            let whose = Whose::Joined(user, organization, is_personal);
-            let sessions = end(app, whose, Cause::UserNotAllowed).await?;
-            tracing::info!(%user, %organization, sessions, "the daemons of a user were disconnected");
+            let scope = RevokeScope::Joined(user, organization, is_personal);
+            let sessions = end(app, scope, USER_NOT_ALLOWED).await?;
+            tracing::info!(user_id = %user, organization_id = %organization, sessions, "disconnected the daemons of a user");
         }
     }
     Ok(())
 }
 
-/// Ends what belongs to those of these organizations that are gone.
+/// OpenConnections the daemons of those of these organizations that were removed.
 pub(crate) async fn organizations_here(app: &App, all: &[OrganizationId]) -> Result<(), Error> {
     for id in all {
         if organizations::find(&mut app.store.reader().await?, *id).await?.is_none() {
-            let sessions = end(app, Whose::Organization(*id), Cause::OrganizationRemoved).await?;
-            tracing::info!(organization = %id, sessions, "the daemons of an organization were disconnected");
+            let sessions = end(app, RevokeScope::Organization(*id), ORGANIZATION_REMOVED).await?;
+            tracing::info!(organization_id = %id, sessions, "disconnected the daemons of an organization");
         }
     }
     Ok(())
 }
 
-/// Whether a user may run daemons in an organization, for himself alone or for all.
+/// Whether a user may run daemons in an organization, personal ones or shared ones.
 pub(crate) async fn may_run(
     tx: &mut Tx,
     user: UserId,
@@ -237,45 +247,44 @@ pub(crate) async fn may_run(
     Ok(decide(&subject, Action::Create, daemon) && decide(&subject, Action::Read, place))
 }
 
-async fn end(app: &App, whose: Whose<'_>, cause: Cause) -> Result<usize, Error> {
-    let sessions: Ends = app.scheduler.connected().that(|who| whose.is(who));
-    // Whoever holds nothing can end at once; nobody gets another job from here on.
-    for (_, hand) in &sessions {
-        hand.retire();
+async fn end(app: &App, scope: RevokeScope<'_>, reason: &str) -> Result<usize, Error> {
+    let sessions: OpenConnections = app.scheduler.connected().matching(|identity| scope.is(identity));
+    // From here on none of them gets another job.
+    for (_, held_jobs) in &sessions {
+        held_jobs.retire();
     }
-    let ending = Ending { guard: Guard::Open, cause };
-    let ended = end_jobs(app, whose, &ending).await;
-    let farewells = join_all(sessions.iter().map(|(_, hand)| hand.all_told()));
-    // A daemon that does not listen is not waited for.
-    let _ = tokio::time::timeout(FAREWELL, farewells).await;
+    let ended = end_jobs(app, scope, reason).await;
+    let notified = join_all(sessions.iter().map(|(_, held_jobs)| held_jobs.until_sent()));
+    // Do not wait longer for a daemon that does not read.
+    let _ = tokio::time::timeout(NOTIFY_TIMEOUT, notified).await;
     for (close, _) in &sessions {
         close.cancel();
     }
-    // A claim that was under way when the first look was taken has its result by now, or fails for its connection.
-    ended.and(end_jobs(app, whose, &ending).await)?;
+    // A claim that was in progress at the first query is stored by now, or fails with its connection.
+    ended.and(end_jobs(app, scope, reason).await)?;
     Ok(sessions.len())
 }
 
-async fn end_jobs(app: &App, whose: Whose<'_>, ending: &Ending) -> Result<(), Error> {
-    let jobs = whose.jobs(&mut app.store.reader().await?).await?;
+async fn end_jobs(app: &App, scope: RevokeScope<'_>, reason: &str) -> Result<(), Error> {
+    let jobs = scope.jobs(&mut app.store.reader().await?).await?;
     for job in jobs {
-        give_up(app, job, ending).await?;
+        let message = format!("Coder: {reason}; the job has been ended.");
+        end_job(app, job, While::Open, reason, &message).await?;
     }
     Ok(())
 }
 
-/// Call it after the commit that changed when a key ends, its secret or its networks: its sessions look at its terms
-/// again.
+/// Call it after the commit that changed the expiry, the secret or the networks of a key. Its sessions check it again.
 pub fn changed(app: &App, key: KeyId) {
-    app.events.tell(Hint::Key(key));
+    app.events.notify(Hint::Key(key));
     app.scheduler.connected().recheck_key(key);
 }
 
-/// At the start: keys may have expired while no server ran.
+/// OpenConnections the sessions and jobs of keys that expired while no server ran.
 ///
 /// # Errors
 /// When the database fails.
-pub async fn expired_meanwhile(app: &App) -> Result<(), Error> {
+pub async fn expired_while_stopped(app: &App) -> Result<(), Error> {
     let expired = keys::list_expired_in_use(&mut app.store.reader().await?, app.now()).await?;
     for id in expired {
         key_here(app, id, Reason::Expired).await?;

@@ -1,5 +1,5 @@
-//! The token of a workspace's owner that Terraform gets: made anew at each start, gone at stop and delete (TOK-10), and
-//! with it whatever was minted with it inside the workspace.
+//! The session token of a workspace's owner that Terraform gets. Each start creates a new one, stop and delete remove it
+//! (TOK-10), together with all tokens that were created with it inside the workspace.
 
 use coder_domain::Timestamp;
 use coder_domain::ids::{UserId, WorkspaceId};
@@ -10,7 +10,7 @@ use coder_store::{Error, transaction};
 use jiff::SignedDuration;
 use std::time::Duration;
 
-use super::revoke as ended;
+use super::revoke as revocation;
 use crate::authn::token;
 use crate::context::App;
 
@@ -51,23 +51,23 @@ pub async fn renew(
     let replaced = tokens::replace(&mut app.store.single().await?, &key).await;
     match replaced {
         Ok(()) => {}
-        // The old one has minted others, which end with it.
+        // The old token has created others, which are deleted with it.
         Err(Error::Reference(_)) => {
             revoke(app, owner, workspace).await?;
             tokens::replace(&mut app.store.single().await?, &key).await?;
         }
         Err(error) => return Err(error),
     }
-    ended::tokens_in_use(app, owner);
+    revocation::tokens_in_use(app, owner);
     Ok(fresh.reveal())
 }
 
 /// Removes the token, if there is one.
 pub async fn revoke(app: &App, owner: UserId, workspace: WorkspaceId) -> Result<(), Error> {
     let name = name(owner, workspace);
-    // Mostly nothing was minted with it, and one question is enough.
-    if tokens::delete_unless_parent(&mut app.store.single().await?, owner, &name).await? {
-        ended::tokens_in_use(app, owner);
+    // Usually it created no other tokens, and one statement is enough.
+    if tokens::delete_childless(&mut app.store.single().await?, owner, &name).await? {
+        revocation::tokens_in_use(app, owner);
         return Ok(());
     }
     let Some(key) = tokens::find_by_name(&mut app.store.reader().await?, owner, &name).await? else {
@@ -77,11 +77,11 @@ pub async fn revoke(app: &App, owner: UserId, workspace: WorkspaceId) -> Result<
     let users = transaction!(app.store, Error, |tx| {
         let users = tokens::list_affected_users(tx, owner, Some(&key.id)).await?;
         tokens::delete_by_name(tx, owner, &name).await?;
-        ended::write_down_tokens(app, tx, &users, now).await?;
+        revocation::write_down_tokens(app, tx, &users, now).await?;
         Ok(users)
     })?;
     for user in users {
-        ended::tokens_in_use(app, user);
+        revocation::tokens_in_use(app, user);
     }
     Ok(())
 }

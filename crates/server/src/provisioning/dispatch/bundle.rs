@@ -1,5 +1,5 @@
-//! Templates too long for the message of a job: the modules and providers that a bundle brings along are handed out as
-//! its module archive, which travels in pieces (wire-protocol 5.9).
+//! Templates that are too long for the message of a job. Modules and providers in the archive of a bundle are sent as its
+//! module archive, which is downloaded in chunks (wire-protocol 5.9).
 
 use std::io::{self, Read, Write};
 
@@ -15,57 +15,56 @@ use super::payload::Error;
 use crate::provisioning::reports::module_files as modules;
 use crate::provisioning::session::Session;
 use crate::spool::Spool;
-use crate::stored;
+use crate::stored_file;
 
-/// What a bundle has beside the template's own files, by the beginnings of the names.
-const BROUGHT_ALONG: [&[u8]; 2] = [b".terraform/", b"terraform.d/plugins/"];
+/// Path prefixes of modules and providers in a bundle.
+const BUNDLED: [&[u8]; 2] = [b".terraform/", b"terraform.d/plugins/"];
 
-/// The template's sources as they are read: in memory, or part by part where they are long.
-pub(crate) enum Sources {
+/// The archive of a template: in memory, or read part by part when it is long.
+pub(crate) enum TemplateArchive {
     Short(Bytes),
     Long(files::FileInfo),
 }
 
-/// Takes modules and providers out of the template's archive, and names them as the file to download; the message gets the
-/// rest, when it is short enough for a message. Nothing happens when there is nothing to take out, or when the message is
-/// about no template.
+/// Moves modules and providers from the template's archive into a file that the daemon downloads. The message gets the rest,
+/// if it is short enough. An archive without modules and providers stays as it is.
 pub(crate) async fn take_out(
     session: &Session,
     version: TemplateVersionId,
-    sources: Sources,
+    sources: TemplateArchive,
     message: &mut AcquiredJob,
 ) -> Result<(), Error> {
     let app = &session.app;
     let size = match &sources {
-        Sources::Short(data) => data.len(),
-        Sources::Long(file) => usize::try_from(file.size_bytes).unwrap_or(usize::MAX),
+        TemplateArchive::Short(data) => data.len(),
+        TemplateArchive::Long(file) => usize::try_from(file.size_bytes).unwrap_or(usize::MAX),
     };
-    let mut brought = Spool::new(&session.holds, &app.memory);
-    // Headers may become longer.
-    brought.reserve(size.saturating_mul(2)).await;
+    let mut bundled = Spool::new(&session.holds, &app.memory);
+    // Tar headers may become longer.
+    bundled.reserve(size.saturating_mul(2)).await;
     let unsendable = |error: &dyn std::error::Error| Error::Unsendable(error.to_string());
     let split = match sources {
-        Sources::Short(data) => tokio::task::spawn_blocking(move || split(&data[..], brought))
+        TemplateArchive::Short(data) => tokio::task::spawn_blocking(move || split(&data[..], bundled))
             .await
             .map_err(|error| unsendable(&error))?,
-        Sources::Long(file) => {
-            let work = move |archive| split(archive, brought);
-            match stored::read(stored::From::Store(&app.store), &file, work).await {
+        TemplateArchive::Long(file) => {
+            let work = move |archive| split(archive, bundled);
+            match stored_file::read(stored_file::Reader::Store(&app.store), &file, work).await {
                 Ok(split) => split,
-                Err(stored::Error::Store(error)) => return Err(error.into()),
+                Err(stored_file::Error::Store(error)) => return Err(error.into()),
                 Err(error) => return Err(unsendable(&error)),
             }
         }
     };
-    // An archive that cannot be read is for the daemon to complain about, if it fits.
-    let Ok(Split { own, brought: Some(mut brought) }) = split else { return Ok(()) };
-    let (now, hash) = (app.now(), brought.hash());
+    // The daemon reports an invalid archive, if it fits into the message.
+    let Ok(Split { own, bundled: Some(mut bundled) }) = split else { return Ok(()) };
+    let (now, hash) = (app.now(), bundled.hash());
     let file = transaction!(app.store, Error, |tx| {
         let file = match modules::find(tx, &hash, now).await? {
             Some(file) => file,
             None => {
-                let size = brought.size() as u64;
-                let content = brought.read().map_err(|error| Error::Unsendable(error.to_string()))?;
+                let size = bundled.size() as u64;
+                let content = bundled.read().map_err(|error| Error::Unsendable(error.to_string()))?;
                 modules::store(tx, hash.clone(), size, content, now).await?
             }
         };
@@ -91,11 +90,11 @@ fn metadata(job: &mut acquired_job::Type) -> Option<&mut Metadata> {
 
 struct Split {
     own: Vec<u8>,
-    /// None when the archive has nothing of that kind.
-    brought: Option<Spool>,
+    /// `None` when the archive has no modules and providers.
+    bundled: Option<Spool>,
 }
 
-/// What a message cannot carry is not gathered.
+/// A buffer of the length of a message.
 struct Bounded(Vec<u8>);
 
 impl Write for Bounded {
@@ -112,20 +111,20 @@ impl Write for Bounded {
     }
 }
 
-fn split(archive: impl Read, brought: Spool) -> io::Result<Split> {
+fn split(archive: impl Read, bundled: Spool) -> io::Result<Split> {
     let mut own = tar::Builder::new(Bounded(Vec::new()));
-    let mut brought = tar::Builder::new(brought);
-    let mut has_brought = false;
+    let mut bundled = tar::Builder::new(bundled);
+    let mut has_bundled = false;
     for entry in tar::Archive::new(archive).entries()? {
         let mut entry = entry?;
         let name = entry.path_bytes().into_owned();
         let plain = name.strip_prefix(b"./").unwrap_or(&name);
-        let is_brought = BROUGHT_ALONG.iter().any(|beginning| plain.starts_with(beginning));
-        has_brought |= is_brought;
-        if is_brought { append(&mut brought, &mut entry)? } else { append(&mut own, &mut entry)? }
+        let is_bundled = BUNDLED.iter().any(|beginning| plain.starts_with(beginning));
+        has_bundled |= is_bundled;
+        if is_bundled { append(&mut bundled, &mut entry)? } else { append(&mut own, &mut entry)? }
     }
-    let brought = if has_brought { Some(brought.into_inner()?) } else { None };
-    Ok(Split { own: own.into_inner()?.0, brought })
+    let bundled = if has_bundled { Some(bundled.into_inner()?) } else { None };
+    Ok(Split { own: own.into_inner()?.0, bundled })
 }
 
 fn append(target: &mut tar::Builder<impl Write>, entry: &mut tar::Entry<'_, impl Read>) -> io::Result<()> {
@@ -173,7 +172,7 @@ mod tests {
     }
 
     #[test]
-    fn what_was_brought_along_is_taken_out_whole() {
+    fn what_was_bundled_along_is_taken_out_whole() {
         let long = format!("terraform.d/plugins/{}/x.zip", "long-name/".repeat(20));
         let names =
             ["main.tf", ".terraform/modules/m/main.tf", &long, "terraform.d/other", ".terraform.lock.hcl"];
@@ -183,14 +182,14 @@ mod tests {
         };
         assert_eq!(content(&split.own), entries(&["main.tf", "terraform.d/other", ".terraform.lock.hcl"]));
         assert_eq!(
-            content(&split.brought.unwrap().content().unwrap()),
+            content(&split.bundled.unwrap().content().unwrap()),
             entries(&[".terraform/modules/m/main.tf", &long])
         );
     }
 
     #[test]
     fn an_ordinary_template_has_nothing_to_take_out() {
-        assert!(split(&tar_of(&["main.tf", "modules/a/main.tf"])[..], spool()).unwrap().brought.is_none());
+        assert!(split(&tar_of(&["main.tf", "modules/a/main.tf"])[..], spool()).unwrap().bundled.is_none());
         assert!(
             split(&b"no archive, however long one looks at it, and longer than a block of five hundred bytes"[..], spool())
                 .is_err()

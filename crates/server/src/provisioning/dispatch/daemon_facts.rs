@@ -1,4 +1,4 @@
-//! What is known of an organization's daemons, as the reasons for waiting and the reaper of waiting jobs need it.
+//! The state of an organization's daemons, for explaining why a job waits and for ending jobs that no daemon can run.
 
 use std::collections::HashSet;
 
@@ -12,21 +12,21 @@ use coder_store::{Error, Tx, daemons};
 use crate::context::App;
 use crate::provisioning::session::presence;
 
-/// Most daemons looked at, those seen last first. More in one organization are told of as far as this.
+/// Most daemons of an organization that an explanation considers, by last-seen time.
 const MOST: i64 = 20_000;
 
-/// The facts, as of one moment.
-pub struct Facts {
-    daemons: Vec<daemons::facts::DaemonFacts>,
+/// The daemons of an organization at one moment.
+pub struct DaemonFacts {
+    daemons: Vec<daemon_facts::Facts>,
     connected: HashSet<DaemonId>,
-    known: ConnectedDaemons,
-    /// Whether other replicas may hold connections that this one does not know.
+    known: Connected,
+    /// Whether daemons may be connected to other servers.
     is_shared: bool,
     at: Timestamp,
 }
 
-impl Facts {
-    /// Reads them, with one statement.
+impl DaemonFacts {
+    /// Reads them in one statement.
     ///
     /// # Errors
     /// Only when the database fails.
@@ -34,7 +34,7 @@ impl Facts {
         Self::read(app, tx, organization, MOST).await
     }
 
-    /// As [`Self::load`], of every daemon: the reaper may overlook none.
+    /// As [`Self::load`], without a limit, for the reaper.
     ///
     /// # Errors
     /// Only when the database fails.
@@ -52,14 +52,14 @@ impl Facts {
         })
     }
 
-    /// The daemons, as the functions that explain want them.
+    /// The daemons, for `domain::explain`.
     #[must_use]
     pub fn daemons(&self) -> Vec<Daemon<'_>> {
         self.daemons.iter().map(|facts| facts.daemon(self.session(facts), self.at)).collect()
     }
 
-    /// Those that could run a job, by type and tags.
-    pub fn able<'a>(&'a self, job: &'a Job<'_>) -> impl Iterator<Item = &'a daemons::facts::DaemonFacts> {
+    /// The daemons that could run a job, by type and tags.
+    pub fn able<'a>(&'a self, job: &'a Job<'_>) -> impl Iterator<Item = &'a daemon_facts::Facts> {
         let demand =
             JobRequirements { organization: job.organization, provisioner: job.provisioner, tags: job.tags };
         self.daemons.iter().filter(move |daemon| {

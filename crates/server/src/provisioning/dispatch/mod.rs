@@ -1,4 +1,4 @@
-//! Which daemon gets which job, and the message that carries it.
+//! Hands jobs to daemons: waiting, claiming, and the message that carries a job.
 
 pub mod bundle;
 pub mod daemon_facts;

@@ -1,4 +1,4 @@
-//! The message that carries a job to its daemon (wire-protocol 5.4). Everything is read when the job is taken.
+//! The message that carries a job to its daemon (wire-protocol 5.4). It is built when the job is claimed.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -20,8 +20,7 @@ use prost::Message;
 use serde::Deserialize;
 use uuid::Uuid;
 
-use super::bundle;
-use super::bundle::Sources;
+use super::bundle::{self, TemplateArchive};
 use crate::context::App;
 use crate::owners::EVERYONE;
 use crate::provisioning::credentials::workspace_token;
@@ -29,16 +28,16 @@ use crate::provisioning::reports::update;
 use crate::provisioning::session::Session;
 use crate::{external_auth, git_ssh_key};
 
-/// Why a taken job cannot be handed out; the text becomes the job's error.
+/// Why a claimed job cannot be handed out. The text becomes the job's error.
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
-    /// Something the job needs is gone.
+    /// A row that the job needs does not exist.
     #[error("the job's {0} is missing")]
     Missing(&'static str),
-    /// The private input is not what was written.
+    /// The private input is invalid.
     #[error("the job's input cannot be read: {0}")]
     Input(#[from] serde_json::Error),
-    /// The message would not fit.
+    /// The message would be too long.
     #[error(
         "payload was too big: {size} bytes, at most {limit} are possible; make the template's files or the state smaller"
     )]
@@ -48,17 +47,17 @@ pub enum Error {
         /// Bytes that a message may have.
         limit: usize,
     },
-    /// A token that the template needs has ended, and there is no other one now.
+    /// A token that the template needs has expired and cannot be refreshed.
     #[error(
         "the owner's token of the external auth provider {provider:?} cannot be refreshed, try again: {source}"
     )]
-    Account {
+    ExternalAuth {
         /// The provider's id.
         provider: String,
-        /// What the provider did.
+        /// The provider's error.
         source: external_auth::Error,
     },
-    /// The connection does not take it.
+    /// The message cannot be sent.
     #[error("the job cannot be sent: {0}")]
     Unsendable(String),
     /// The database failed.
@@ -67,7 +66,7 @@ pub enum Error {
 }
 
 impl Error {
-    /// Whether the same may succeed in a moment.
+    /// Whether a retry may succeed.
     #[must_use]
     pub fn is_retryable(&self) -> bool {
         matches!(self, Self::Store(error) if error.is_retryable())
@@ -79,20 +78,20 @@ impl Error {
 #[serde(default)]
 struct Input {
     template_id: Option<TemplateId>,
-    user_variable_values: Option<Vec<Pair>>,
-    rich_parameter_values: Option<Vec<Pair>>,
+    user_variable_values: Option<Vec<NameValue>>,
+    rich_parameter_values: Option<Vec<NameValue>>,
     workspace_name: String,
     log_level: String,
 }
 
 #[derive(Deserialize)]
-struct Pair {
+struct NameValue {
     name: String,
     value: String,
 }
 
-/// Makes the message for a job that `session`'s daemon has just taken.
-pub async fn make(session: &Session, id: JobId) -> Result<AcquiredJob, Error> {
+/// Builds the message for a job that the daemon of `session` has claimed.
+pub async fn build_message(session: &Session, id: JobId) -> Result<AcquiredJob, Error> {
     let mut tx = session.app.store.reader().await?;
     let Assignment { job, initiator, archive, context, state } = assignments::get(&mut tx, id).await?;
     let waited =
@@ -101,11 +100,11 @@ pub async fn make(session: &Session, id: JobId) -> Result<AcquiredJob, Error> {
     let initiator = initiator.ok_or(Error::Missing("initiator"))?;
     let archive = archive.ok_or(Error::Missing("source archive"))?;
     let sources = match archive.data {
-        Some(data) => Sources::Short(data.into()),
-        None if archive.size > MAX_MESSAGE as i64 => {
-            Sources::Long(files::find(&mut tx, job.file_id).await?.ok_or(Error::Missing("source archive"))?)
-        }
-        None => Sources::Short(files::get_data(&mut tx, job.file_id).await?.into()),
+        Some(data) => TemplateArchive::Short(data.into()),
+        None if archive.size > MAX_MESSAGE as i64 => TemplateArchive::Long(
+            files::find(&mut tx, job.file_id).await?.ok_or(Error::Missing("source archive"))?,
+        ),
+        None => TemplateArchive::Short(files::get_data(&mut tx, job.file_id).await?.into()),
     };
     let input = Input::deserialize(&job.input.0)?;
     let arm = match job.kind {
@@ -122,19 +121,19 @@ pub async fn make(session: &Session, id: JobId) -> Result<AcquiredJob, Error> {
         provisioner: job.provisioner,
         user_name: initiator,
         template_source_archive: match &sources {
-            Sources::Short(data) => data.clone(),
-            Sources::Long(_) => Bytes::new(),
+            TemplateArchive::Short(data) => data.clone(),
+            TemplateArchive::Long(_) => Bytes::new(),
         },
         trace_metadata: job.trace_metadata,
         r#type: Some(arm),
     };
-    let is_long = matches!(sources, Sources::Long(_));
+    let is_long = matches!(sources, TemplateArchive::Long(_));
     if (is_long || message.encoded_len() > MAX_MESSAGE)
         && let Some(version) = job.template_version_id
     {
         bundle::take_out(session, version, sources, &mut message).await?;
     }
-    // What was not taken out is not in the message, but belongs to it.
+    // A long archive that could not be split is not in the message yet.
     let missing = if is_long && message.template_source_archive.is_empty() { archive.size } else { 0 };
     let size = message.encoded_len() + usize::try_from(missing).unwrap_or_default();
     if size > MAX_MESSAGE {
@@ -143,8 +142,8 @@ pub async fn make(session: &Session, id: JobId) -> Result<AcquiredJob, Error> {
     Ok(message)
 }
 
-fn values(pairs: Option<Vec<Pair>>) -> Vec<RichParameterValue> {
-    let value = |pair: Pair| RichParameterValue { name: pair.name, value: pair.value };
+fn values(pairs: Option<Vec<NameValue>>) -> Vec<RichParameterValue> {
+    let value = |pair: NameValue| RichParameterValue { name: pair.name, value: pair.value };
     pairs.unwrap_or_default().into_iter().map(value).collect()
 }
 
@@ -155,7 +154,7 @@ async fn import(
     input: Input,
 ) -> Result<acquired_job::Type, Error> {
     let mut given: BTreeMap<String, String> = BTreeMap::new();
-    // Names that are not given keep the values of the template's active version.
+    // Variables without a given value keep the values of the template's active version.
     if let Some(template) = input.template_id
         && let Some(template) = templates::find(tx, template).await?
     {
@@ -187,7 +186,7 @@ async fn dry_run(
     input: Input,
 ) -> Result<acquired_job::Type, Error> {
     let version = job.template_version_id.ok_or(Error::Missing("template version"))?;
-    // An official daemon fetches them anew; ours plans with what builds will have.
+    // An official daemon downloads modules again. Ours plans with the modules of the builds.
     let modules = version_details::find_module_file(tx, version).await?;
     let metadata = Metadata {
         coder_url: session.url.clone(),
@@ -209,7 +208,7 @@ async fn dry_run(
     }))
 }
 
-/// Stored variables that have a value or a default, or need one.
+/// Stored variables that have a value or a default, or are required.
 async fn variables(tx: &mut Tx, version: TemplateVersionId) -> Result<Vec<VariableValue>, Error> {
     let counts = |variable: &Variable| {
         variable.required
@@ -231,13 +230,13 @@ async fn build(
     let variable_values =
         if context.has_variables { variables(&mut tx, context.version_id).await? } else { Vec::new() };
     let app = &session.app;
-    let asked = if app.accounts.is_empty() {
+    let requested = if app.external_auth.is_empty() {
         Vec::new()
     } else {
         version_details::list_external_auth(&mut tx, context.version_id).await?
     };
     drop(tx);
-    let accounts = accounts(app, context.owner_id, asked).await?;
+    let external_auth_tokens = external_auth_tokens(app, around.owner_id, requested).await?;
 
     let (workspace, owner) = (context.workspace_id, context.owner_id);
     let owner_name = context.username.ok_or(Error::Missing("workspace's owner"))?;
@@ -245,8 +244,8 @@ async fn build(
     let (public_key, private_key) = match (context.public_key, context.private_key) {
         (Some(public), Some(private)) => (public, private),
         _ => {
-            let made = git_ssh_key::of(&app.store, owner, app.now()).await?;
-            (made.public_key, made.private_key)
+            let generated = git_ssh_key::of(&app.store, owner, app.now()).await?;
+            (generated.public_key, generated.private_key)
         }
     };
     let token = if context.transition == Transition::Start {
@@ -257,8 +256,8 @@ async fn build(
         workspace_token::revoke(app, owner, workspace).await?;
         String::new()
     };
-    // With the roles that everybody has, as the official server tells them.
-    let site = context.site_roles.unwrap_or_default().into_iter().chain(["member".to_owned()]);
+    // Including the implied roles, as on the official server.
+    let site = around.site_roles.unwrap_or_default().into_iter().chain(["member".to_owned()]);
     let site = site.map(|name| Role { name, org_id: String::new() });
     let organization = context.organization_id.to_string();
     let implied = context.member_roles.is_some().then(|| "organization-member".to_owned());
@@ -301,7 +300,7 @@ async fn build(
         workspace_name: context.workspace_name,
         rich_parameter_values: stored(parameters),
         variable_values,
-        external_auth_providers: accounts,
+        external_auth_providers: external_auth_tokens,
         metadata: Some(metadata),
         state: state.unwrap_or_default().into(),
         log_level: if input.log_level == "debug" { input.log_level } else { String::new() },
@@ -309,28 +308,28 @@ async fn build(
     }))
 }
 
-/// The tokens of the owner's accounts elsewhere that work now; others are left out (wire-protocol 5.4). A provider that is
-/// away is an error only where the token is needed.
-async fn accounts(
+/// The valid external authentication tokens of the owner (wire-protocol 5.4). An unavailable provider is an error only if its
+/// token is required.
+async fn external_auth_tokens(
     app: &App,
     owner: UserId,
-    asked: Vec<ExternalAuth>,
+    requested: Vec<ExternalAuth>,
 ) -> Result<Vec<ExternalAuthProvider>, Error> {
-    let token = async |asked: ExternalAuth| {
-        let Some((provider, _)) = app.accounts.find(&asked.provider_id) else { return Ok(None) };
+    let token = async |requested: ExternalAuth| {
+        let Some((provider, _)) = app.external_auth.find(&requested.provider_id) else { return Ok(None) };
         match external_auth::token(app, owner, provider).await? {
             Ok(link) => Ok(link.map(|link| ExternalAuthProvider {
-                id: asked.provider_id,
+                id: requested.provider_id,
                 access_token: link.tokens.access.expose().to_owned(),
             })),
-            Err(error) if asked.optional => {
-                tracing::warn!(%owner, provider = provider.id, %error, "a build goes without an account");
+            Err(error) if requested.optional => {
+                tracing::warn!(user_id = %owner, provider = provider.id, %error, "a build runs without an optional external authentication token");
                 Ok(None)
             }
-            Err(source) => Err(Error::Account { provider: asked.provider_id, source }),
+            Err(source) => Err(Error::ExternalAuth { provider: requested.provider_id, source }),
         }
     };
-    Ok(try_join_all(asked.into_iter().map(token)).await?.into_iter().flatten().collect())
+    Ok(try_join_all(requested.into_iter().map(token)).await?.into_iter().flatten().collect())
 }
 
 const fn transition(transition: Transition) -> WorkspaceTransition {

@@ -1,4 +1,4 @@
-//! Who gets the next job: waiting daemons, waking them, and the claim. The rules without I/O are in `wait_queue.rs`.
+//! Hands jobs to daemons: waiting, waking, and claiming. The rules without I/O are in `wait_queue.rs`.
 
 use std::collections::HashMap;
 use std::future::Future;
@@ -19,18 +19,18 @@ use tokio::time::Instant;
 use tokio_util::task::TaskTracker;
 
 use super::tag_sets::TagSets;
-use super::wait_queue::{Domain, Next, Waiter, Waiting};
+use super::wait_queue::{Domain, Next, WaitQueues, Waiter};
 use crate::events::Events;
-use crate::provisioning::session::connected_daemons::Connected;
+use crate::provisioning::session::connected_daemons::ConnectedDaemons;
 use crate::retry::retry_while;
 
-/// How long the end of a job that could not be delivered waits for a database that is away, before the reaper has it.
-const DATABASE_AWAY: Duration = Duration::from_secs(20);
+/// How long ending an undelivered job waits for an unavailable database, before it is left to the reaper.
+const DATABASE_WAIT: Duration = Duration::from_secs(20);
 
-/// What a job gets whose daemon went away between the claim and the delivery (scheduling-and-auth 2.2).
-pub const BROKEN: &str = coder_domain::job::lifecycle::NOT_DELIVERED;
+/// The error of a job whose daemon disconnected between claim and delivery (scheduling-and-auth 2.2).
+pub const BROKEN: &str = "connection to provisioner daemon broken";
 
-/// Hands jobs to waiting daemons; a clone is the same object.
+/// Hands jobs to waiting daemons. Clones share it.
 #[derive(Clone)]
 pub struct Scheduler(Arc<Inner>);
 
@@ -38,26 +38,26 @@ struct Inner {
     store: Store,
     clock: Arc<dyn Clock>,
     events: Events,
-    waiting: Mutex<Shared>,
+    waiting: Mutex<WaitState>,
     tag_sets: TagSets,
     /// In microseconds.
     watched_since: AtomicI64,
-    connected: Connected,
+    connected: ConnectedDaemons,
     tasks: TaskTracker,
-    /// Claims under way at once: when thousands of daemons look for jobs, requests still find a connection.
-    places: Arc<Semaphore>,
-    /// How many jobs were announced, and at which count no open job was left.
+    /// Bounds concurrent claims, so that requests find a database connection when thousands of daemons look for jobs.
+    claim_permits: Arc<Semaphore>,
+    /// How many jobs were announced, and the count at which no open job was left.
     announced: AtomicU64,
     quiet_at: AtomicU64,
 }
 
 #[derive(Default)]
-struct Shared {
-    waiting: Waiting,
+struct WaitState {
+    waiting: WaitQueues,
     wakers: HashMap<Waiter, Arc<Notify>>,
 }
 
-impl Shared {
+impl WaitState {
     fn wake(&self, waiters: impl IntoIterator<Item = Waiter>) {
         for waker in waiters.into_iter().filter_map(|waiter| self.wakers.get(&waiter)) {
             waker.notify_one();
@@ -65,16 +65,16 @@ impl Shared {
     }
 }
 
-/// Who waits.
+/// A daemon that waits for a job.
 #[derive(Clone, Copy, Debug)]
-pub struct Taker {
+pub struct WaitingDaemon {
     /// Its row.
     pub daemon: DaemonId,
-    /// Hash of its session, when its process has one; its jobs can only be held with their epoch.
-    pub session: Option<Sha256Digest>,
+    /// Hash of its session, if its process has one. Its jobs are then held by epoch.
+    pub session: Option<Hashed>,
 }
 
-impl From<DaemonId> for Taker {
+impl From<DaemonId> for WaitingDaemon {
     fn from(daemon: DaemonId) -> Self {
         Self { daemon, session: None }
     }
@@ -82,10 +82,10 @@ impl From<DaemonId> for Taker {
 
 /// How a wait ended.
 #[derive(Debug)]
-pub enum Outcome {
-    /// A job that now belongs to the daemon.
+pub enum AcquireOutcome {
+    /// A job that the daemon now holds.
     Job(Claimed),
-    /// The wait was given up before any job was taken.
+    /// The wait was canceled before a job was claimed.
     Canceled,
 }
 
@@ -94,7 +94,7 @@ impl Scheduler {
     #[must_use]
     pub fn new(store: Store, clock: Arc<dyn Clock>, events: Events) -> Self {
         let watched_since = AtomicI64::new(clock.now().as_microsecond());
-        let places = Arc::new(Semaphore::new((store.connections() / 2).max(1)));
+        let claim_permits = Arc::new(Semaphore::new((store.connections() / 2).max(1)));
         Self(Arc::new(Inner {
             store,
             clock,
@@ -102,9 +102,9 @@ impl Scheduler {
             events,
             waiting: Mutex::default(),
             tag_sets: TagSets::default(),
-            connected: Connected::default(),
+            connected: ConnectedDaemons::default(),
             tasks: TaskTracker::new(),
-            places,
+            claim_permits,
             announced: AtomicU64::new(1),
             quiet_at: AtomicU64::new(0),
         }))
@@ -112,7 +112,7 @@ impl Scheduler {
 
     /// The daemons connected to this process.
     #[must_use]
-    pub fn connected(&self) -> &Connected {
+    pub fn connected(&self) -> &ConnectedDaemons {
         &self.0.connected
     }
 
@@ -122,10 +122,10 @@ impl Scheduler {
         &self.0.tag_sets
     }
 
-    /// Wakes one waiter of every domain that may run such a job. Call it after the commit of the job (ACQ-11).
+    /// Wakes one waiter of every domain that can run such a job. Call it after the commit of the job (ACQ-11).
     pub fn announce(&self, organization: OrganizationId, provisioner: &str, tags: &TagSet) {
         self.0.announced.fetch_add(1, Ordering::SeqCst);
-        if !self.0.events.is_deaf() {
+        if !self.0.events.is_disabled() {
             self.wake(organization, provisioner, tags);
         }
     }
@@ -136,12 +136,12 @@ impl Scheduler {
         shared.wake(cleared);
     }
 
-    /// Wakes one waiter of every domain that may run a job which waits: the backup for lost wake-ups (ACQ-6). It costs one
-    /// statement, whoever waits, and none while nobody does.
+    /// Wakes one waiter of every domain that can run a waiting job. It makes up for lost wake-ups (ACQ-6). It costs one
+    /// statement, and none while no daemon waits.
     ///
     /// # Errors
     /// When the database fails.
-    pub async fn look(&self) -> Result<(), Error> {
+    pub async fn wake_for_waiting_jobs(&self) -> Result<(), Error> {
         if self.size().0 == 0 {
             return Ok(());
         }
@@ -155,14 +155,14 @@ impl Scheduler {
         Ok(())
     }
 
-    /// Since when this process could have seen a daemon; silence before it counts for nothing.
+    /// The time since which this process observes daemons. Silence before it does not count.
     #[must_use]
     pub fn watched_since(&self) -> Timestamp {
         let micros = self.0.watched_since.load(Ordering::Relaxed);
         Timestamp::from_microsecond(micros).unwrap_or(Timestamp::MAX)
     }
 
-    /// What was seen before counts for nothing, because somebody set the clock.
+    /// Restarts the observation, after a jump of the clock.
     pub fn watch_from(&self, now: Timestamp) {
         self.0.watched_since.store(now.as_microsecond(), Ordering::Relaxed);
     }
@@ -173,13 +173,13 @@ impl Scheduler {
         self.0.announced.load(Ordering::SeqCst)
     }
 
-    /// Notes that no job was open when `announced` of them had been announced.
+    /// Stores that no job was open when `announced` jobs had been announced.
     pub fn set_quiet(&self, announced: u64) {
         self.0.quiet_at.store(announced, Ordering::SeqCst);
     }
 
-    /// Whether nothing was announced since no job was open; then there is nothing to reap, provided that no other
-    /// process uses the database.
+    /// Whether no job was announced since no job was open. Then there is nothing to reap, if no other process uses the
+    /// database.
     #[must_use]
     pub fn is_quiet(&self) -> bool {
         self.0.quiet_at.load(Ordering::SeqCst) == self.announced()
@@ -199,43 +199,43 @@ impl Scheduler {
     pub async fn acquire(
         &self,
         domain: &Arc<Domain>,
-        taker: impl Into<Taker>,
+        waiting: impl Into<WaitingDaemon>,
         cancel: impl Future<Output = ()>,
-    ) -> Result<Outcome, Error> {
-        let (mut cancel, taker) = (pin!(cancel), taker.into());
+    ) -> Result<AcquireOutcome, Error> {
+        let (mut cancel, waiting) = (pin!(cancel), waiting.into());
         let mut ticket = self.join(domain);
         loop {
             tokio::select! {
                 biased;
-                () = cancel.as_mut() => return Ok(Outcome::Canceled),
+                () = cancel.as_mut() => return Ok(AcquireOutcome::Canceled),
                 () = ticket.waker.notified() => {}
             }
-            let place = tokio::select! {
+            let permit = tokio::select! {
                 biased;
-                () = cancel.as_mut() => return Ok(Outcome::Canceled),
-                place = Arc::clone(&self.0.places).acquire_owned() => {
-                    place.expect("nobody closes it")
+                () = cancel.as_mut() => return Ok(AcquireOutcome::Canceled),
+                permit = Arc::clone(&self.0.claim_permits).acquire_owned() => {
+                    permit.expect("the semaphore is never closed")
                 }
             };
-            // The claim runs to its end whatever happens to us, so that its result is never unknown.
+            // The claim runs in a task of its own, so that it ends even if this future is dropped.
             let (send, receive) = oneshot::channel();
             let (this, domain) = (self.clone(), Arc::clone(domain));
             self.0.tasks.spawn(async move {
-                let outcome = this.ask(ticket, &domain, taker, place).await;
-                // Nobody receives: dropping the outcome fails the job, or passes the clearance on.
+                let outcome = this.try_claim(ticket, &domain, waiting, permit).await;
+                // Without a receiver, dropping the outcome fails the job or clears the next waiter.
                 drop(send.send(outcome));
             });
             match receive.await {
-                Ok(Ok(Asked::Job(claimed))) => return Ok(Outcome::Job(claimed)),
-                Ok(Ok(Asked::Nothing(back))) => ticket = back,
+                Ok(Ok(ClaimOutcome::Job(claimed))) => return Ok(AcquireOutcome::Job(claimed)),
+                Ok(Ok(ClaimOutcome::Nothing(back))) => ticket = back,
                 Ok(Err(error)) => return Err(error),
                 Err(_) => return Err(Error::Unavailable { what: "looking for a job", source: None }),
             }
         }
     }
 
-    /// Ends when no claim is under way; call it when no acquire can start any more.
-    pub async fn settled(&self) {
+    /// Waits until no claim is in progress. Call it when no acquire can start any more.
+    pub async fn claims_finished(&self) {
         self.0.tasks.close();
         self.0.tasks.wait().await;
     }
@@ -251,27 +251,27 @@ impl Scheduler {
         Ticket { waiter, waker, served: None, scheduler: self.clone() }
     }
 
-    async fn ask(
+    async fn try_claim(
         &self,
         mut ticket: Ticket,
         domain: &Domain,
-        taker: Taker,
-        _place: OwnedSemaphorePermit,
-    ) -> Result<Asked, Error> {
+        waiting: WaitingDaemon,
+        _permit: OwnedSemaphorePermit,
+    ) -> Result<ClaimOutcome, Error> {
         loop {
-            if let Some(Taken { job, more }) = self.claim(domain, taker).await? {
+            if let Some(Taken { job, more }) = self.claim(domain, waiting).await? {
                 ticket.served = Some(more);
                 drop(ticket);
                 self.0.events.job_changed(job);
-                return Ok(Asked::Job(Claimed { job, taker, scheduler: Some(self.clone()) }));
+                return Ok(ClaimOutcome::Job(Claimed { job, waiting, scheduler: Some(self.clone()) }));
             }
             if self.shared().waiting.found_nothing(ticket.waiter) == Next::Wait {
-                return Ok(Asked::Nothing(ticket));
+                return Ok(ClaimOutcome::Nothing(ticket));
             }
         }
     }
 
-    async fn claim(&self, domain: &Domain, taker: Taker) -> Result<Option<Taken>, Error> {
+    async fn claim(&self, domain: &Domain, waiting: WaitingDaemon) -> Result<Option<Taken>, Error> {
         let store = &self.0.store;
         loop {
             let (wanted, newest) = self.0.tag_sets.known_to_be_satisfied_by(&domain.tags);
@@ -279,8 +279,8 @@ impl Scheduler {
                 organization_id: domain.organization,
                 provisioners: &domain.provisioners,
                 tag_sets: &wanted,
-                daemon: taker.daemon,
-                session: taker.session,
+                daemon: waiting.daemon,
+                session: waiting.session,
             };
             let now = self.0.clock.now();
             match jobs::try_claim(&mut store.single().await?, &claim, newest, now).await? {
@@ -291,30 +291,30 @@ impl Scheduler {
         }
     }
 
-    fn fail_undelivered(&self, job: JobId, taker: Taker) {
+    fn fail_undelivered(&self, job: JobId, waiting: WaitingDaemon) {
         let this = self.clone();
         self.0.tasks.spawn(async move {
-            let (now, daemon, since) = (this.0.clock.now(), taker.daemon, Instant::now());
+            let (now, daemon, since) = (this.0.clock.now(), waiting.daemon, Instant::now());
             let fail = || async {
                 transaction!(this.0.store, Error, |tx| {
-                    jobs::fail(tx, job, holder(taker), BROKEN, "", now).await
+                    jobs::fail(tx, job, holder(waiting), BROKEN, "", now).await
                 })
             };
-            let is_worth_it = |error: &Error| error.is_retryable() && since.elapsed() < DATABASE_AWAY;
+            let is_worth_it = |error: &Error| error.is_retryable() && since.elapsed() < DATABASE_WAIT;
             let failed = retry_while(fail, is_worth_it).await;
             match failed {
-                Ok(()) => tracing::warn!(%job, %daemon, "a job was taken but could not be delivered"),
-                // Reaped meanwhile, resumed, or reported on by the daemon after all.
+                Ok(()) => tracing::warn!(job_id = %job, daemon_id = %daemon, "ended a claimed job that could not be delivered"),
+                // The reaper ended it, or the daemon resumed it or reported on it.
                 Err(Error::Stale { .. }) => {}
                 Err(error) => {
-                    tracing::error!(%job, %daemon, %error, "an undelivered job waits for the reaper")
+                    tracing::error!(job_id = %job, daemon_id = %daemon, %error, "cannot end an undelivered job, leaving it to the reaper")
                 }
             }
             this.0.events.job_changed(job);
         });
     }
 
-    fn shared(&self) -> MutexGuard<'_, Shared> {
+    fn shared(&self) -> MutexGuard<'_, WaitState> {
         self.0.waiting.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
@@ -322,16 +322,16 @@ impl Scheduler {
 /// The first epoch of a job (`coder_domain::job::lifecycle`).
 const FIRST_EPOCH: i64 = 1;
 
-fn holder(taker: Taker) -> Holder {
-    Holder { daemon: taker.daemon, epoch: taker.session.map(|_| FIRST_EPOCH) }
+fn holder(waiting: WaitingDaemon) -> Holder {
+    Holder { daemon: waiting.daemon, epoch: waiting.session.map(|_| FIRST_EPOCH) }
 }
 
-enum Asked {
+enum ClaimOutcome {
     Job(Claimed),
     Nothing(Ticket),
 }
 
-/// A place among the waiters; dropping it leaves, and clears whoever follows.
+/// A place in the queue. Dropping it leaves the queue and clears the next waiter.
 struct Ticket {
     waiter: Waiter,
     waker: Arc<Notify>,
@@ -352,10 +352,10 @@ impl Drop for Ticket {
     }
 }
 
-/// A job that a daemon owns but has not received yet. Dropping it before [`Claimed::delivered`] fails the job.
+/// A job that a daemon claimed but has not received yet. Dropping it before [`Claimed::delivered`] fails the job.
 pub struct Claimed {
     job: JobId,
-    taker: Taker,
+    waiting: WaitingDaemon,
     scheduler: Option<Scheduler>,
 }
 
@@ -369,10 +369,10 @@ impl Claimed {
     /// The epoch under which it is held; none by the official rule.
     #[must_use]
     pub fn epoch(&self) -> Option<i64> {
-        holder(self.taker).epoch
+        holder(self.waiting).epoch
     }
 
-    /// The daemon has it, or somebody else ended it.
+    /// The daemon has it, or it has ended.
     pub fn delivered(mut self) {
         self.scheduler = None;
     }
@@ -387,7 +387,7 @@ impl std::fmt::Debug for Claimed {
 impl Drop for Claimed {
     fn drop(&mut self) {
         if let Some(scheduler) = self.scheduler.take() {
-            scheduler.fail_undelivered(self.job, self.taker);
+            scheduler.fail_undelivered(self.job, self.waiting);
         }
     }
 }

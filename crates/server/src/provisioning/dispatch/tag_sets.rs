@@ -1,5 +1,5 @@
-//! The interned tag sets, under both indexes of the matching predicate: which daemons may run a job, and which jobs a
-//! daemon may run, as lists of ids for the database.
+//! An index of the interned tag sets in both directions: the sets whose daemons can run a job, and the sets whose jobs a
+//! daemon can run, as lists of ids for the database.
 
 use std::collections::HashMap;
 use std::sync::{Mutex, MutexGuard, PoisonError};
@@ -8,8 +8,7 @@ use coder_domain::tags::{DaemonIndex, JobIndex, TagSet};
 use coder_store::tag_sets::{self, InternedTagSet, TagSetId};
 use coder_store::{Error, Tx};
 
-/// All sets, as far as they were read; ids are given in the order of commits, so that newer ones are found by asking
-/// beyond the last.
+/// All tag sets that were read. Ids are assigned in the order of commits, so newer sets are found beyond the last id.
 #[derive(Debug, Default)]
 pub struct TagSets(Mutex<Indexes>);
 
@@ -22,7 +21,7 @@ struct Indexes {
 }
 
 impl TagSets {
-    /// The sets whose jobs a daemon with these tags may run.
+    /// The sets whose jobs a daemon with these tags can run.
     ///
     /// # Errors
     /// Only when the database fails.
@@ -32,14 +31,14 @@ impl TagSets {
         Ok(self.indexes().demands.satisfied_by(daemon).chain(also).collect())
     }
 
-    /// As [`TagSets::satisfied_by`] as far as is known, and the newest set that is known.
+    /// As [`TagSets::satisfied_by`] without the database, and the newest known set.
     #[must_use]
     pub fn known_to_be_satisfied_by(&self, daemon: &TagSet) -> (Vec<TagSetId>, TagSetId) {
         let indexes = self.indexes();
         (indexes.demands.satisfied_by(daemon).collect(), indexes.last)
     }
 
-    /// As [`TagSets::that_satisfy`] as far as is known, and the newest set that is known.
+    /// As [`TagSets::that_satisfy`] without the database, and the newest known set.
     #[must_use]
     pub fn known_to_satisfy(&self, job: &TagSet) -> (Vec<TagSetId>, TagSetId) {
         let indexes = self.indexes();
@@ -52,7 +51,7 @@ impl TagSets {
         self.indexes().ids.get(tags).copied()
     }
 
-    /// Reads what is new.
+    /// Reads new tag sets.
     ///
     /// # Errors
     /// Only when the database fails.
@@ -60,7 +59,7 @@ impl TagSets {
         self.fresh(tx).await.map(|_| ())
     }
 
-    /// The sets whose daemons may run a job with these tags.
+    /// The sets whose daemons can run a job with these tags.
     ///
     /// # Errors
     /// Only when the database fails.
@@ -70,7 +69,7 @@ impl TagSets {
         Ok(self.indexes().offers.that_satisfy(job).chain(also).collect())
     }
 
-    /// The set of this id; none when there is no such set.
+    /// The set with this id.
     ///
     /// # Errors
     /// Only when the database fails.
@@ -83,9 +82,9 @@ impl TagSets {
         Ok(also.or_else(|| self.indexes().offers.get(id).cloned()))
     }
 
-    /// Reads what is new. Inside a transaction it is returned instead of kept: it may never be committed, and its ids
-    /// would then be given again.
-    async fn fresh(&self, tx: &mut Tx) -> Result<Vec<InternedTagSet>, Error> {
+    /// Reads new tag sets. Inside a transaction they are returned and not kept: without its commit the ids would be assigned
+    /// again.
+    async fn fresh(&self, tx: &mut Tx) -> Result<Vec<Interned>, Error> {
         let known = self.indexes().last;
         let fresh = tag_sets::list_since(tx, known).await?;
         if tx.is_transaction() {
@@ -93,7 +92,7 @@ impl TagSets {
         }
         let mut indexes = self.indexes();
         for set in fresh {
-            // Somebody else may have read the same ones meanwhile.
+            // Another task may have read the same sets meanwhile.
             if set.id > indexes.last {
                 indexes.last = set.id;
                 indexes.ids.insert(set.tags.clone(), set.id);

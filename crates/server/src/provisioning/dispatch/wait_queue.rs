@@ -1,4 +1,5 @@
-//! Who waits for jobs and who may ask the database next: pure bookkeeping without I/O (scheduling-and-auth 2.1).
+//! The queues of daemons that wait for jobs, and which one may query the database next. Pure rules without I/O
+//! (scheduling-and-auth 2.1).
 //!
 //! Invariant: at most one waiter of a domain is cleared at any moment (ACQ-1).
 
@@ -8,7 +9,7 @@ use std::sync::Arc;
 use coder_domain::ids::OrganizationId;
 use coder_domain::tags::{self, DaemonCapabilities, DaemonIndex, JobRequirements, TagSet};
 
-/// Daemons that can run exactly the same jobs.
+/// A group of daemons that can run the same jobs.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Domain {
     /// Organization.
@@ -28,7 +29,7 @@ impl Domain {
         Self { organization, provisioners, tags }
     }
 
-    /// Whether its daemons may run such a job.
+    /// Whether its daemons can run such a job.
     #[must_use]
     pub fn accepts(&self, demand: &JobRequirements<'_>) -> bool {
         let offer = DaemonCapabilities {
@@ -46,25 +47,25 @@ pub struct Waiter(u64);
 
 #[derive(Debug, Default)]
 struct Queue {
-    /// The one that asks the database now, or is about to.
+    /// The waiter that may query the database.
     cleared: Option<Waiter>,
-    /// Something was posted since the cleared one was cleared; it may have asked too early.
-    again: bool,
-    /// The others, longest waiting first.
+    /// A job was inserted after that waiter was cleared. Its query may have been too early.
+    ask_again: bool,
+    /// The other waiters, in order of arrival.
     idle: VecDeque<Waiter>,
 }
 
 impl Queue {
     fn clear_next(&mut self) -> Option<Waiter> {
-        self.again = false;
+        self.ask_again = false;
         self.cleared = self.idle.pop_front();
         self.cleared
     }
 
-    /// Lets somebody ask, or the one who asks ask again.
+    /// Clears a waiter, or lets the cleared one query again.
     fn nudge(&mut self) -> Option<Waiter> {
         if self.cleared.is_some() {
-            self.again = true;
+            self.ask_again = true;
             return None;
         }
         self.clear_next()
@@ -75,25 +76,25 @@ impl Queue {
     }
 }
 
-/// How a query ended without an error that reaches the caller.
+/// What a waiter does after a query without a result.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Next {
-    /// Ask at once: something was posted meanwhile.
+    /// Query again at once: a job was inserted meanwhile.
     AskAgain,
     /// Wait to be cleared.
     Wait,
 }
 
-/// Everybody who waits.
+/// The queues of all domains.
 #[derive(Debug, Default)]
-pub struct Waiting {
+pub struct WaitQueues {
     queues: HashMap<Arc<Domain>, Queue>,
     members: HashMap<Waiter, Arc<Domain>>,
     index: Index,
     last: u64,
 }
 
-/// Which domains may run a job, without looking at all of them.
+/// An index of domains by the jobs that they can run.
 #[derive(Debug, Default)]
 struct Index {
     /// By organization and type.
@@ -138,8 +139,8 @@ impl Index {
     }
 }
 
-impl Waiting {
-    /// Adds a waiter; says whether it may ask at once, which the first of a domain may (ACQ-2).
+impl WaitQueues {
+    /// Adds a waiter. Returns whether it may query at once, as the first waiter of a domain may (ACQ-2).
     pub fn join(&mut self, domain: &Arc<Domain>) -> (Waiter, bool) {
         self.last += 1;
         let waiter = Waiter(self.last);
@@ -157,12 +158,12 @@ impl Waiting {
         (waiter, first)
     }
 
-    /// The cleared waiter found nothing (ACQ-3); it keeps its place at the head.
+    /// The cleared waiter found no job (ACQ-3). It stays at the head of its queue.
     pub fn found_nothing(&mut self, waiter: Waiter) -> Next {
         let Some(queue) = self.members.get(&waiter).and_then(|domain| self.queues.get_mut(domain)) else {
             return Next::Wait;
         };
-        if std::mem::take(&mut queue.again) {
+        if std::mem::take(&mut queue.ask_again) {
             return Next::AskAgain;
         }
         queue.cleared = None;
@@ -170,14 +171,13 @@ impl Waiting {
         Next::Wait
     }
 
-    /// A waiter failed or gave up. Returns who is cleared in its place: somebody always follows the one who was asking
-    /// (ACQ-5).
+    /// A waiter failed or was canceled. If it was cleared, the next waiter is cleared instead and returned (ACQ-5).
     pub fn leave(&mut self, waiter: Waiter) -> Option<Waiter> {
         self.remove(waiter, true)
     }
 
-    /// A cleared waiter got a job. Somebody follows it when `more` jobs waited at that moment, or one was posted since
-    /// it was cleared; otherwise the question would be in vain, and the next posting clears somebody (ACQ-4).
+    /// A cleared waiter got a job. The next waiter is cleared if `more` jobs waited at that moment, or a job was inserted since
+    /// it was cleared. Otherwise the next inserted job clears one (ACQ-4).
     pub fn served(&mut self, waiter: Waiter, more: bool) -> Option<Waiter> {
         self.remove(waiter, more)
     }
@@ -187,7 +187,7 @@ impl Waiting {
         let queue = self.queues.get_mut(&domain)?;
         let next = if queue.cleared == Some(waiter) {
             queue.cleared = None;
-            if follow || queue.again { queue.clear_next() } else { None }
+            if follow || queue.ask_again { queue.clear_next() } else { None }
         } else {
             queue.idle.retain(|other| *other != waiter);
             None
@@ -199,7 +199,7 @@ impl Waiting {
         next
     }
 
-    /// A job was posted: one waiter of every domain that may run it is cleared (CONF-12: the exact predicate, and all
+    /// A job was inserted. One waiter of every domain that can run it is cleared (CONF-12: the exact predicate, and all
     /// matching domains).
     pub fn posted(&mut self, demand: &JobRequirements<'_>) -> Vec<Waiter> {
         let queues = &mut self.queues;
@@ -207,7 +207,7 @@ impl Waiting {
         accepting.filter_map(|domain| queues.get_mut(domain)?.nudge()).collect()
     }
 
-    /// How many wait, and in how many domains.
+    /// The number of waiters and of domains.
     #[must_use]
     pub fn size(&self) -> (usize, usize) {
         (self.members.len(), self.queues.len())
@@ -233,14 +233,14 @@ mod tests {
         Arc::new(Domain::new(ORGANIZATION, vec!["terraform".to_owned()], tag_set(pairs)))
     }
 
-    fn post(waiting: &mut Waiting, pairs: &[(&str, &str)]) -> Vec<Waiter> {
+    fn post(waiting: &mut WaitQueues, pairs: &[(&str, &str)]) -> Vec<Waiter> {
         let tags = tag_set(pairs);
         waiting.posted(&JobRequirements { organization: ORGANIZATION, provisioner: "terraform", tags: &tags })
     }
 
     #[test]
     fn acq_2_only_the_first_of_a_domain_asks_at_once() {
-        let mut waiting = Waiting::default();
+        let mut waiting = WaitQueues::default();
         assert!(waiting.join(&domain(&[])).1);
         assert!(!waiting.join(&domain(&[])).1);
         assert!(waiting.join(&domain(&[("a", "1")])).1);
@@ -257,7 +257,7 @@ mod tests {
 
     #[test]
     fn acq_3_a_posting_during_a_query_makes_it_ask_again() {
-        let mut waiting = Waiting::default();
+        let mut waiting = WaitQueues::default();
         let (first, _) = waiting.join(&domain(&[]));
         assert_eq!(post(&mut waiting, &[]), []);
         assert_eq!(waiting.found_nothing(first), Next::AskAgain);
@@ -267,8 +267,8 @@ mod tests {
 
     #[test]
     fn acq_4_success_clears_one_other_when_more_is_known_to_wait() {
-        let mut waiting = Waiting::default();
-        let join = |waiting: &mut Waiting| waiting.join(&domain(&[])).0;
+        let mut waiting = WaitQueues::default();
+        let join = |waiting: &mut WaitQueues| waiting.join(&domain(&[])).0;
         let (first, second, third) = (join(&mut waiting), join(&mut waiting), join(&mut waiting));
         assert_eq!(waiting.served(first, true), Some(second));
         assert_eq!(waiting.served(second, false), None, "the question would be in vain");
@@ -282,7 +282,7 @@ mod tests {
 
     #[test]
     fn acq_5_a_cleared_waiter_that_leaves_passes_its_clearance_on() {
-        let mut waiting = Waiting::default();
+        let mut waiting = WaitQueues::default();
         let (first, _) = waiting.join(&domain(&[]));
         let (second, _) = waiting.join(&domain(&[]));
         assert_eq!(waiting.leave(second), None, "it was not cleared");
@@ -295,7 +295,7 @@ mod tests {
 
     #[test]
     fn conf_12_an_untagged_job_wakes_the_untagged_domain_only_and_a_tagged_one_all_that_match() {
-        let mut waiting = Waiting::default();
+        let mut waiting = WaitQueues::default();
         let mut join = |pairs: &[(&str, &str)]| {
             let (waiter, _) = waiting.join(&domain(pairs));
             waiting.found_nothing(waiter);
@@ -333,7 +333,7 @@ mod tests {
         };
         let domain = domain(&[]);
         for _ in 0..2000 {
-            let mut waiting = Waiting::default();
+            let mut waiting = WaitQueues::default();
             let (mut cleared, mut all): (Vec<Waiter>, Vec<Waiter>) = (Vec::new(), Vec::new());
             let mut jobs = 0_u32;
             for _ in 0..random(40) {

@@ -1,4 +1,4 @@
-//! CompleteJob: a job ends well, and all it found or made is stored in the same transaction.
+//! CompleteJob: a job succeeds, and its results are stored in the same transaction.
 
 use std::collections::HashSet;
 
@@ -24,21 +24,21 @@ use super::refusal::{self, Refusal};
 use super::results::Results;
 use super::{module_files, update};
 use crate::audit;
-use crate::external_auth::providers::Accounts;
+use crate::external_auth::providers::ExternalAuthProviders;
 use crate::provisioning::session::Session;
 
-/// Where the hash of the accepted message is kept in the job's private input.
+/// The field of the job's private input that holds the hash of the accepted message.
 const ACCEPTED: &str = "completed_sha256";
 
-/// One message, checked and turned into rows before the transaction begins.
-struct Checked {
+/// A validated message, converted to rows before the transaction begins.
+struct CheckedReport {
     results: Results,
-    arm: Arm,
-    /// What the job ends with although it was done: its results are stored all the same.
+    result: JobResult,
+    /// An error that fails the job. Its results are stored all the same.
     error: Option<String>,
 }
 
-enum Arm {
+enum JobResult {
     Import(Box<Import>),
     DryRun,
     Build { state: Vec<u8>, has_ai_task: bool },
@@ -58,19 +58,19 @@ enum Modules {
     None,
     /// The archive itself, with its hash.
     Inline(String, Bytes),
-    /// The hash of an archive uploaded before.
+    /// The hash of an archive that was uploaded before.
     Uploaded(String),
 }
 
-/// Answers one call (wire-protocol 5.6). An identical repeat of an accepted message is accepted again and changes
-/// nothing; anything else about a job that has ended is refused (CONF-16).
+/// Answers one call (wire-protocol 5.6). A repeat of the accepted message is accepted and changes nothing. Every other report
+/// about an ended job is refused (CONF-16).
 pub async fn complete(session: &Session, request: &CompletedJob) -> Result<(), Refusal> {
     let (app, daemon) = (&session.app, session.daemon);
     let job = refusal::job_id(&request.job_id)?;
-    let arm = request.r#type.as_ref().ok_or_else(|| Refusal::invalid("a completed job needs a type"))?;
-    let (kind, digest, holder) = (kind_of(arm), digest(request), session.holder(job));
-    let found = assignments::find_with_build(&mut app.store.reader().await?, job).await?;
-    let JobWithBuild { job: row, build, ttl_ms } = found.ok_or(Refusal::NoSuchJob)?;
+    let result = request.r#type.as_ref().ok_or_else(|| Refusal::invalid("a completed job needs a type"))?;
+    let (kind, digest, holder) = (kind_of(result), digest(request), session.holder(job));
+    let found = assignments::find_ending(&mut app.store.reader().await?, job).await?;
+    let Ending { job: row, build, ttl_ms } = found.ok_or(Refusal::NoSuchJob)?;
     let row = refusal::known(session, Some(row))?;
     match refusal::require(&row, holder) {
         Ok(()) => {}
@@ -82,22 +82,22 @@ pub async fn complete(session: &Session, request: &CompletedJob) -> Result<(), R
     }
     let now = app.now();
     let transition = build.as_ref().map(|build| build.transition);
-    let checked = check(&app.accounts, &row, transition, request.clone(), now)?;
-    let input = remember(&row.input, &digest);
+    let checked = check(&app.external_auth, &row, transition, request.clone(), now)?;
+    let input = with_digest(&row.input, &digest);
     let error = checked.error.as_deref().unwrap_or_default();
     let workspace = transaction!(app.store, Refusal, |tx| {
-        // First the fence: nobody else can write results of this job after it, or before its commit.
+        // This statement comes first: its condition excludes other writers of this job until the commit.
         jobs::complete_with_input(tx, job, holder, &input, error, now).await?;
         checked.results.store(tx, job).await?;
-        match &checked.arm {
-            Arm::DryRun => Ok(None),
-            Arm::Import(import) => {
+        match &checked.result {
+            JobResult::DryRun => Ok(None),
+            JobResult::Import(import) => {
                 let version = update::imported_version(&row)?;
                 store_import(tx, (job, version), import, now).await?;
                 audit::job_end::import(tx, &row, error, now).await?;
                 Ok(None)
             }
-            Arm::Build { state, has_ai_task } => {
+            JobResult::Build { state, has_ai_task } => {
                 let build = build.as_ref().ok_or_else(|| Refusal::invalid("the job has no build"))?;
                 let lifetime = ttl_ms.filter(|ttl| *ttl > 0).map(SignedDuration::from_millis);
                 let deadline = lifetime.and_then(|lifetime| now.checked_add(lifetime).ok());
@@ -118,8 +118,8 @@ pub async fn complete(session: &Session, request: &CompletedJob) -> Result<(), R
     };
     let workspace = match workspace {
         Ok(workspace) => workspace,
-        // The same message may have arrived twice at once; the other one was faster.
-        Err(Refusal::Job(TransitionError::AlreadyCompleted)) => {
+        // The same message may have arrived twice at once.
+        Err(Refusal::Job(InvalidTransition::AlreadyCompleted)) => {
             let row = refusal::known(session, jobs::find(&mut app.store.reader().await?, job).await?)?;
             return if is_repeat(&row, &digest) {
                 Ok(())
@@ -129,26 +129,26 @@ pub async fn complete(session: &Session, request: &CompletedJob) -> Result<(), R
         }
         Err(error) => return Err(error),
     };
-    session.let_go(job);
+    session.job_ended(job);
     app.events.job_ended(job);
     if let Some(workspace) = workspace {
         app.events.workspace_changed(workspace);
     }
-    tracing::info!(%job, %daemon, kind = kind.as_str(), error, "job completed");
+    tracing::info!(job_id = %job, daemon_id = %daemon, kind = kind.as_str(), error, "job completed");
     Ok(())
 }
 
-const fn kind_of(arm: &completed_job::Type) -> Type {
-    match arm {
+const fn kind_of(result: &completed_job::Type) -> Type {
+    match result {
         completed_job::Type::TemplateImport(_) => Type::TemplateVersionImport,
         completed_job::Type::TemplateDryRun(_) => Type::TemplateVersionDryRun,
         completed_job::Type::WorkspaceBuild(_) => Type::WorkspaceBuild,
     }
 }
 
-/// What an accepted report is recognised by.
+/// The hash by which a repeat of an accepted report is recognized.
 pub fn digest(request: &impl Message) -> String {
-    // Maps are ordered here, so equal messages have equal bytes.
+    // Maps are sorted, so equal messages have equal bytes.
     Sha256::digest(request.encode_to_vec()).iter().map(|byte| format!("{byte:02x}")).collect()
 }
 
@@ -157,13 +157,13 @@ pub fn is_repeat(row: &jobs::Job, digest: &str) -> bool {
     accepted(row) == Some(digest)
 }
 
-/// The digest of the report that ended the job, when a daemon's report did.
+/// The digest of the report that ended the job, if a report did.
 pub fn accepted(row: &jobs::Job) -> Option<&str> {
     row.input.0.get(ACCEPTED).and_then(serde_json::Value::as_str).filter(|_| row.completed_at.is_some())
 }
 
 /// The private input with the digest of the report that ends the job.
-pub fn remember(input: &Document, digest: &str) -> Document {
+pub fn with_digest(input: &Document, digest: &str) -> Document {
     let mut input = input.clone();
     if !input.0.is_object() {
         input.0 = serde_json::Value::Object(serde_json::Map::new());
@@ -175,19 +175,19 @@ pub fn remember(input: &Document, digest: &str) -> Document {
 }
 
 fn check(
-    accounts: &Accounts,
+    accounts: &ExternalAuthProviders,
     row: &jobs::Job,
     transition: Option<Transition>,
     request: CompletedJob,
     now: Timestamp,
-) -> Result<Checked, Refusal> {
+) -> Result<CheckedReport, Refusal> {
     let mut results = Results::default();
-    let arm = match request.r#type {
+    let result = match request.r#type {
         None => return Err(Refusal::invalid("a completed job needs a type")),
         Some(completed_job::Type::TemplateDryRun(found)) => {
             results.add_resources(row.id, Transition::Start, found.resources, now)?;
             results.add_modules(Transition::Start, found.modules);
-            Arm::DryRun
+            JobResult::DryRun
         }
         Some(completed_job::Type::WorkspaceBuild(made)) => {
             let transition = transition.ok_or_else(|| Refusal::invalid("the job has no build"))?;
@@ -200,7 +200,7 @@ fn check(
             if !made.ai_tasks.iter().all(is_app) {
                 return Err(Refusal::invalid("an AI task needs the id of an app"));
             }
-            Arm::Build { state: made.state.to_vec(), has_ai_task: !made.ai_tasks.is_empty() }
+            JobResult::Build { state: made.state.to_vec(), has_ai_task: !made.ai_tasks.is_empty() }
         }
         Some(completed_job::Type::TemplateImport(mut found)) => {
             results.add_resources(
@@ -217,14 +217,16 @@ fn check(
             )?;
             results.add_modules(Transition::Start, std::mem::take(&mut found.start_modules));
             results.add_modules(Transition::Stop, std::mem::take(&mut found.stop_modules));
-            Arm::Import(Box::new(import(found)?))
+            JobResult::Import(Box::new(import(found)?))
         }
     };
-    let error = match &arm {
-        Arm::Import(import) => import.external_auth.iter().find_map(|auth| not_configured(accounts, auth)),
-        Arm::DryRun | Arm::Build { .. } => None,
+    let error = match &result {
+        JobResult::Import(import) => {
+            import.external_auth.iter().find_map(|auth| not_configured(accounts, auth))
+        }
+        JobResult::DryRun | JobResult::Build { .. } => None,
     };
-    Ok(Checked { results, arm, error })
+    Ok(CheckedReport { results, result, error })
 }
 
 fn import(found: completed_job::TemplateImport) -> Result<Import, Refusal> {
@@ -243,7 +245,7 @@ fn import(found: completed_job::TemplateImport) -> Result<Import, Refusal> {
         Modules::Uploaded(module_files::hex(&found.module_files_hash)?)
     };
     let plan = if found.plan.is_empty() {
-        // Modules need a row to hang on (wire-protocol 5.6).
+        // Modules are stored with the plan, so there must be one (wire-protocol 5.6).
         (!matches!(modules, Modules::None)).then(|| b"{}".to_vec())
     } else {
         serde_json::from_slice::<&serde_json::value::RawValue>(&found.plan)
@@ -264,13 +266,13 @@ fn import(found: completed_job::TemplateImport) -> Result<Import, Refusal> {
     })
 }
 
-/// The error of an import that asks for an account at a provider that is not configured, also for an optional one: nobody
-/// could ever connect it (wire-protocol 5.6).
-fn not_configured(accounts: &Accounts, auth: &ExternalAuth) -> Option<String> {
+/// The error of an import that names an external authentication provider that is not configured, even an optional one
+/// (wire-protocol 5.6).
+fn not_configured(accounts: &ExternalAuthProviders, auth: &ExternalAuth) -> Option<String> {
     let id = &auth.provider_id;
     accounts.find(id).is_none().then(|| {
         format!(
-            "external auth provider {id:?} is not configured on this server: set it up there (docs/operators/external-authentication.md), or remove it from the template"
+            "external authentication provider {id:?} is not configured on this server: configure it (docs/operators/external-authentication.md), or remove it from the template"
         )
     })
 }
@@ -314,7 +316,7 @@ fn parameter(reported: wire::RichParameter) -> Result<Parameter, Refusal> {
     })
 }
 
-/// The words of the official API (wire-protocol 4.6).
+/// The form types of the official API (wire-protocol 4.6).
 fn form_type(number: i32) -> Result<&'static str, Refusal> {
     use wire::ParameterFormType as Form;
     Ok(match Form::try_from(number) {
@@ -371,7 +373,7 @@ async fn store_import(
         Modules::Uploaded(hash) => Some(uploaded(tx, job, version, hash).await?),
     };
     if let (Some(plan), None) = (&import.plan, module_file_id) {
-        // A bundle's modules were stored when the job was handed out.
+        // The modules of a bundle were stored when the job was handed out.
         version_details::update_plan_alone(tx, version, plan, now).await?;
     } else if let Some(plan) = &import.plan {
         let plan = Plan { plan: plan.clone(), module_file_id, provisioner_version: String::new() };
@@ -381,8 +383,8 @@ async fn store_import(
     Ok(())
 }
 
-/// The archive that a result names by its hash: one that the job's daemon uploaded for it, or the one that the version has
-/// already. Whoever merely knows the hash of another template's modules gets nothing.
+/// The archive that a result names by its hash: one that the daemon uploaded for this job, or the one of the version. The hash
+/// of another template's modules is not enough.
 async fn uploaded(
     tx: &mut Tx,
     job: JobId,
@@ -408,7 +410,7 @@ async fn store_build(
     ended: BuildEnd,
     now: Timestamp,
 ) -> Result<WorkspaceId, Refusal> {
-    // A state that comes with the end overrules the journal; without one the journal has the newest.
+    // A state in the message replaces the journal. Without one, the journal has the newest.
     if !state.is_empty() || !journals::apply(tx, job.id, build.id).await? {
         builds::update_state(tx, build.id, state.to_vec()).await?;
         journals::delete(tx, job.id).await?;

@@ -1,4 +1,4 @@
-//! FailJob: a job ends with an error, together with what the daemon could save.
+//! FailJob: a job fails, with the state that the daemon could save.
 
 use coder_domain::ids::WorkspaceId;
 use coder_domain::job::{TransitionError, Type};
@@ -7,7 +7,7 @@ use coder_store::transaction;
 use coder_store::workspaces::builds;
 use coder_wire::messages::provisionerd::{FailedJob, failed_job};
 
-use super::complete::{digest, is_repeat, remember};
+use super::complete::{digest, is_repeat, with_digest};
 use super::refusal::{self, Refusal};
 use super::results::Results;
 use crate::audit;
@@ -19,7 +19,7 @@ const ERROR_BYTES: usize = 64 << 10;
 /// Longest error code kept, in bytes.
 const CODE_BYTES: usize = 64;
 
-/// Answers one call (wire-protocol 5.6). A job that has ended refuses it; an empty error text counts as success there.
+/// Answers one call (wire-protocol 5.6). Reports about ended jobs are refused. An empty error text counts as success.
 pub async fn fail(session: &Session, request: &FailedJob) -> Result<(), Refusal> {
     let (app, daemon) = (&session.app, session.daemon);
     let job = refusal::job_id(&request.job_id)?;
@@ -39,8 +39,8 @@ pub async fn fail(session: &Session, request: &FailedJob) -> Result<(), Refusal>
         let found = refusal::known(session, jobs::find(tx, job).await?)?;
         match refusal::require(&found, holder) {
             Ok(()) => {}
-            // The answer to the first one was lost.
-            Err(TransitionError::AlreadyCompleted) if is_repeat(&found, &digest) => return Ok(None),
+            // A repeat, because the first answer was lost.
+            Err(InvalidTransition::AlreadyCompleted) if is_repeat(&found, &digest) => return Ok(None),
             Err(reason) => return Err(reason.into()),
         }
         let mut workspace: Option<WorkspaceId> = None;
@@ -60,22 +60,22 @@ pub async fn fail(session: &Session, request: &FailedJob) -> Result<(), Refusal>
         }
         audit::job_end::job(tx, &found, &error, now).await?;
         if found.session_hash.is_some() {
-            // A session that comes back is told that this arrived.
-            jobs::update_input(tx, job, &remember(&found.input, &digest)).await?;
+            // Attach tells a session that reconnects that this report arrived.
+            jobs::update_input(tx, job, &with_digest(&found.input, &digest)).await?;
         }
         Ok(Some(workspace))
     })?;
     let Some(workspace) = failed else { return Ok(()) };
-    session.let_go(job);
+    session.job_ended(job);
     app.events.job_ended(job);
     if let Some(workspace) = workspace {
         app.events.workspace_changed(workspace);
     }
-    tracing::info!(%job, %daemon, code, "job failed");
+    tracing::info!(job_id = %job, daemon_id = %daemon, code, "job failed");
     Ok(())
 }
 
-/// Cuts a text without splitting a character.
+/// Truncates a text at a character boundary.
 fn cut(text: &mut String, bytes: usize) {
     if text.len() > bytes {
         let end = (0..=bytes).rev().find(|at| text.is_char_boundary(*at)).unwrap_or(0);

@@ -1,4 +1,4 @@
-//! Log lines as daemons send them, made fit for storage.
+//! Converts log lines of daemons to rows.
 
 use coder_domain::Timestamp;
 use coder_store::jobs::logs::{Level, NewLine, Source};
@@ -12,7 +12,7 @@ const STAGE_CHARACTERS: usize = 128;
 /// Longest row in bytes of JSON text; official clients read at most 32 KiB a message (http-api 10.1).
 const ROW_BYTES: usize = 16 << 10;
 
-/// Reads lines; an unknown source or level refuses all of them (wire-protocol 5.5). Long lines become several rows.
+/// Reads lines. An unknown source or level is an error for all of them (wire-protocol 5.5). Long lines become several rows.
 pub fn read(logs: &[Log], now: Timestamp) -> Result<Vec<NewLine>, Refusal> {
     let mut lines = Vec::with_capacity(logs.len());
     for log in logs {
@@ -30,7 +30,7 @@ pub fn read(logs: &[Log], now: Timestamp) -> Result<Vec<NewLine>, Refusal> {
     Ok(lines)
 }
 
-/// Reads lines that have numbers, so that one stays one: what would make a row too long for clients is replaced.
+/// Reads numbered lines. Each stays one row: control characters are replaced in rows that would be too long for clients.
 pub fn read_numbered(logs: &[Log], now: Timestamp) -> Result<Vec<NewLine>, Refusal> {
     let read = |log: &Log| {
         let mut output = log.output.clone();
@@ -42,7 +42,7 @@ pub fn read_numbered(logs: &[Log], now: Timestamp) -> Result<Vec<NewLine>, Refus
     logs.iter().map(read).collect()
 }
 
-/// Everything of a line but its text.
+/// A line without its text.
 fn head(log: &Log, now: Timestamp) -> Result<NewLine, Refusal> {
     let source = match LogSource::try_from(log.source) {
         Ok(LogSource::ProvisionerDaemon) => Source::ProvisionerDaemon,
@@ -57,7 +57,7 @@ fn head(log: &Log, now: Timestamp) -> Result<NewLine, Refusal> {
         Ok(LogLevel::Error) => Level::Error,
         Err(_) => return Err(Refusal::invalid(format!("unknown log level {}", log.level))),
     };
-    // A daemon's clock may be anything; only what cannot be an instant at all is replaced.
+    // A daemon's clock may be wrong. Only invalid times are replaced.
     let created_at = Timestamp::from_millisecond(log.created_at).unwrap_or(now);
     let mut stage = log.stage.clone();
     if let Some((end, _)) = stage.char_indices().nth(STAGE_CHARACTERS) {
@@ -66,7 +66,7 @@ fn head(log: &Log, now: Timestamp) -> Result<NewLine, Refusal> {
     Ok(NewLine { created_at, source, level, stage, output: String::new() })
 }
 
-/// How much of a text fits a row once it is written as JSON.
+/// The length of the text that fits into a row as JSON.
 fn row_end(text: &str) -> usize {
     if text.len() <= ROW_BYTES / 6 {
         return text.len();

@@ -1,4 +1,4 @@
-//! What a daemon sends about the jobs that it holds: one file per call.
+//! Reports of a daemon about the jobs that it holds: one file per call.
 
 pub mod complete;
 pub mod fail;

@@ -16,22 +16,22 @@ use coder_wire::messages::provisionerd::FileRequest;
 use super::refusal::{self, Refusal};
 use crate::provisioning::session::Session;
 use crate::spool::Spool;
-use crate::stored::Stored;
+use crate::stored_file::StoredFile;
 
 const TAR: &str = "application/x-tar";
 
-/// Module archives belong to the system: no person uploaded them, and no person can name them as a template's source.
+/// The owner of module archives. They belong to the system, so that nobody can use them as a template's source.
 pub const SYSTEM: UserId = UserId::PREBUILDS;
 
-/// Whether the daemon may upload a file now: it has an import in hand that has room for one more archive. Asked before any
-/// byte of the file is read.
+/// Whether the daemon may upload a file: it holds an import with room for one more archive. It is checked before the file is
+/// read.
 pub async fn begin_upload(session: &Session, header: &Header) -> Result<Spool, Refusal> {
     if header.kind != DataUploadType::UploadTypeModuleFiles {
         return Err(Refusal::invalid("only archives of modules are taken"));
     }
     let hash = hex(&header.hash)?;
     let mut tx = session.app.store.reader().await?;
-    let imports = imports_in_hand(&mut tx, session).await?;
+    let imports = held_imports(&mut tx, session).await?;
     let mut has_room = false;
     for import in &imports {
         has_room |= jobs::uploads::has_room(&mut tx, import.id, &hash).await?;
@@ -39,13 +39,13 @@ pub async fn begin_upload(session: &Session, header: &Header) -> Result<Spool, R
     if has_room { Ok(Spool::new(&session.holds, &session.app.memory)) } else { Err(full()) }
 }
 
-/// Stores an archive that arrived whole and with the announced hash, if the daemon has an import in hand, and notes for
-/// which; an equal one that is there already is fine. The message names no job, so it is for each import in hand.
+/// Stores a complete archive with the announced hash for each import that the daemon holds: the message names no job. An equal
+/// archive is stored once.
 pub async fn upload(session: &Session, header: &Header, file: &mut Spool) -> Result<(), Refusal> {
     let (hash, size, now) = (hex(&header.hash)?, header.size as u64, session.app.now());
     let new = files::NewFile { hash, size, created_by: SYSTEM, mimetype: TAR };
     transaction!(session.app.store, Refusal, |tx| {
-        let imports = imports_in_hand(tx, session).await?;
+        let imports = held_imports(tx, session).await?;
         let content = file.read().map_err(disk)?;
         let (file, _) = files::insert(tx, &new, content, now).await?;
         let mut has_room = false;
@@ -60,30 +60,30 @@ fn full() -> Refusal {
     Refusal::invalid(format!("at most {} archives of modules are kept for one job", jobs::uploads::MOST))
 }
 
-/// The disk does not take or give what is on its way.
+/// The temporary file cannot be written or read.
 pub(crate) fn disk(error: std::io::Error) -> Refusal {
-    tracing::error!(%error, "the folder for temporary files cannot be used");
+    tracing::error!(%error, "cannot use the folder for temporary files");
     Refusal::invalid("the server could not use its folder for temporary files, see its log")
 }
 
-async fn imports_in_hand(tx: &mut Tx, session: &Session) -> Result<Vec<Job>, Refusal> {
-    let mut imports = in_hand(tx, session).await?;
+async fn held_imports(tx: &mut Tx, session: &Session) -> Result<Vec<Job>, Refusal> {
+    let mut imports = held_jobs(tx, session).await?;
     imports.retain(|job| job.kind == Type::TemplateVersionImport);
     if imports.is_empty() {
-        return Err(Refusal::invalid("only an import has files to upload, and none is in hand"));
+        return Err(Refusal::invalid("only imports upload files, and the daemon holds no import"));
     }
     Ok(imports)
 }
 
-/// The jobs about which this connection may speak.
-async fn in_hand(tx: &mut Tx, session: &Session) -> Result<Vec<Job>, coder_store::Error> {
-    let open = jobs::list_of_daemon(tx, session.daemon).await?;
+/// The jobs on which this connection may report.
+async fn held_jobs(tx: &mut Tx, session: &Session) -> Result<Vec<Job>, coder_store::Error> {
+    let open = jobs::list_owned(tx, session.daemon).await?;
     let mut open = jobs::find_many(tx, &open).await?;
     open.retain(|job| refusal::require(job, session.holder(job.id)).is_ok());
     Ok(open)
 }
 
-/// The text form of a hash, as files are keyed by it.
+/// The text form of a hash, which is the key of files.
 pub fn hex(hash: &[u8]) -> Result<String, Refusal> {
     if hash.len() != 32 {
         return Err(Refusal::invalid("the hash of an upload has 32 bytes"));
@@ -109,17 +109,17 @@ pub async fn store(
     files::insert(tx, &new, content, now).await.map(|(file, _)| file.id)
 }
 
-/// Finds an archive of modules by its hash, whoever uploaded it, and keeps it from being purged: only for content that the
-/// server has in its hand.
+/// Finds an archive of modules by its hash, and protects it from being purged. Only for content that the server itself has
+/// read.
 pub async fn find(tx: &mut Tx, hash: &str, now: Timestamp) -> Result<Option<FileId>, coder_store::Error> {
     Ok(files::touch(tx, hash, SYSTEM, now).await?.map(|file| file.id))
 }
 
-/// The archive a daemon asks for, with its length and hash; only the module archive of a job in hand can be had.
+/// The requested archive, with its length and hash. A daemon can only download the module archives of jobs that it holds.
 pub async fn download(
     session: &Session,
     request: &FileRequest,
-) -> Result<(usize, [u8; 32], Stored), Refusal> {
+) -> Result<(usize, [u8; 32], StoredFile), Refusal> {
     if request.upload_type != DataUploadType::UploadTypeModuleFiles as i32 {
         return Err(Refusal::invalid(format!("unknown upload type {}", request.upload_type)));
     }
@@ -127,7 +127,7 @@ pub async fn download(
     let mut tx = session.app.store.reader().await?;
     let not_found = || Refusal::invalid("file not found");
     let mut is_needed = false;
-    for job in in_hand(&mut tx, session).await? {
+    for job in held_jobs(&mut tx, session).await? {
         let Some(version) = job.template_version_id else { continue };
         is_needed |= version_details::find_module_file(&mut tx, version).await? == Some(id);
     }
@@ -139,5 +139,5 @@ pub async fn download(
     let corrupt = || Refusal::invalid("the file's length or hash is not what was stored");
     let size = usize::try_from(file.size_bytes).map_err(|_| corrupt())?;
     let hash = unhex(&file.hash).ok_or_else(corrupt)?;
-    Ok((size, hash, Stored::new(session.app.store.clone(), file)))
+    Ok((size, hash, StoredFile::new(session.app.store.clone(), file)))
 }

@@ -1,4 +1,4 @@
-//! CommitQuota. There are no quotas yet: everything is allowed, and the budget says so. The cost is kept with the build.
+//! CommitQuota. There are no quotas yet, so every build is allowed. The cost is stored with the build.
 
 use coder_domain::job::Type;
 use coder_store::transaction;
@@ -8,11 +8,11 @@ use coder_wire::messages::provisionerd::{CommitQuotaRequest, CommitQuotaResponse
 use super::refusal::{self, Refusal};
 use crate::provisioning::session::Session;
 
-/// The budget of somebody without a quota (wire-protocol 5.6).
+/// The budget without a quota (wire-protocol 5.6).
 const UNLIMITED: i32 = -1;
 
-/// Answers one call. What a build costs a day is what its plan says, not what its resources add up to: several instances
-/// show the cost of one description (scheduling-and-auth 3.7, terraform 1.6).
+/// Answers one call. The daily cost of a build is the one of its plan and not the sum over its resources, because several
+/// instances repeat the cost of one `coder_metadata` (scheduling-and-auth 3.7, terraform 1.6).
 pub async fn commit(session: &Session, request: &CommitQuotaRequest) -> Result<CommitQuotaResponse, Refusal> {
     let (app, job) = (&session.app, refusal::job_id(&request.job_id)?);
     let (holder, now) = (session.holder(job), app.now());

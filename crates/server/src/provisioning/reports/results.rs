@@ -1,5 +1,5 @@
-//! Resources, agents and apps as a daemon reports them, checked and turned into rows. All ids are made here; ids in
-//! the message are only checked for their form (wire-protocol 5.6).
+//! Validates the resources, agents and apps in a report, and converts them to rows. All ids are generated here. Ids in the
+//! message are only validated (wire-protocol 5.6).
 
 use std::collections::HashSet;
 
@@ -42,7 +42,7 @@ impl Results {
         for (position, resource) in (0..).zip(reported) {
             let id = ResourceId::random();
             self.add_agents(id, &resource.name, resource.agents, now)?;
-            // A value that Terraform does not know is not shown.
+            // Values that Terraform does not know yet are left out.
             let metadata = resource.metadata.into_iter().filter(|item| !item.is_null);
             let metadata =
                 metadata.map(|item| Metadata { key: item.key, value: item.value, sensitive: item.sensitive });
@@ -131,7 +131,7 @@ impl Results {
         Ok(())
     }
 
-    /// Adds modules; the root module is not one.
+    /// Adds modules, without the root module.
     pub fn add_modules(&mut self, transition: Transition, reported: Vec<wire::Module>) {
         let row = |module: wire::Module| Module {
             transition,
@@ -142,12 +142,12 @@ impl Results {
         self.modules.extend(reported.into_iter().map(row));
     }
 
-    /// Adds steps; those without both instants, or of an unknown stage, are skipped.
+    /// Adds timings. Those without start and end, or of an unknown stage, are skipped.
     pub fn add_timings(&mut self, reported: Vec<wire::Timing>) {
         self.timings.extend(reported.into_iter().filter_map(timing));
     }
 
-    /// Whether an agent of this runs where somebody else started it.
+    /// Whether an agent is external (`coder_external_agent`).
     #[must_use]
     pub fn has_external_agent(&self) -> bool {
         self.resources.iter().any(|resource| resource.kind == "coder_external_agent")
@@ -163,7 +163,7 @@ impl Results {
     }
 }
 
-/// Letters and digits with single dashes between them, as many as one likes (terraform 4.4, 4.5).
+/// Whether a text has only letters, digits and single dashes between them (terraform 4.4, 4.5).
 fn is_dashed(text: &str, upper: bool) -> bool {
     let plain =
         |byte: u8| byte.is_ascii_digit() || byte.is_ascii_lowercase() || (upper && byte.is_ascii_uppercase());
@@ -171,7 +171,7 @@ fn is_dashed(text: &str, upper: bool) -> bool {
     text.split('-').all(part)
 }
 
-/// An agent proves itself with the UUID its template made, or with a cloud instance; then it gets a UUID here (AGT-1).
+/// The credential of an agent: the UUID of its template, or a cloud instance with a UUID that is generated here (AGT-1).
 fn credentials(auth: Option<wire::agent::Auth>) -> Result<(Secret, String), Refusal> {
     let fresh = || Secret::new(Uuid::new_v4().to_string());
     match auth {
@@ -245,8 +245,8 @@ fn definition(agent: wire::Agent) -> Definition {
     }
 }
 
-/// The script that stands for a dev container, so that what happens to it has a log source and a name of its own, as on the
-/// official server. It is run only by agents that do not look after dev containers.
+/// The script of a dev container, so that its output has a log source and a name, as on the official server. Agents that
+/// manage dev containers do not run it.
 fn container_script(name: &str) -> Script {
     Script {
         id: ScriptId::random(),
@@ -261,7 +261,7 @@ fn container_script(name: &str) -> Script {
     }
 }
 
-/// The words of the official API in its order; without a choice all but the insiders editor (wire-protocol 7.3).
+/// The display apps in the order of the official API; by default all but the insiders editor (wire-protocol 7.3).
 fn display_apps(chosen: Option<wire::DisplayApps>) -> Vec<String> {
     let chosen = chosen.unwrap_or(wire::DisplayApps {
         vscode: true,

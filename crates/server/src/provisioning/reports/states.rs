@@ -1,4 +1,4 @@
-//! Terraform states that arrive before the end of a job, or after it (docs/extensions.md, Journal and Salvage).
+//! Terraform states that arrive while a job runs, or after it ended (docs/extensions.md, Journal and Salvage).
 
 use coder_domain::ids::{BuildId, JobId};
 use coder_domain::job::Type;
@@ -14,24 +14,23 @@ use tokio::sync::{Semaphore, SemaphorePermit};
 
 use super::module_files::disk;
 use super::refusal::{self, Refusal};
-use crate::provisioning::rescue::end_job::give_up;
+use crate::provisioning::rescue::end_job::end_job;
 use crate::provisioning::session::Session;
 use crate::provisioning::session::attach::hash;
 use crate::provisioning::session::extensions::{by_token, note_use};
 use crate::spool::Spool;
 
-/// States of so many bytes are long; they are worked on one after the other, since a state has to be in memory several times
-/// to be encrypted and stored.
+/// Longer states are processed one at a time, because encrypting and storing a state takes several copies in memory.
 const LONG: usize = 1 << 20;
 static LONG_STATES: Semaphore = Semaphore::const_new(1);
 
-/// Waits until a state of this length may be in memory.
-async fn turn(state: &Spool) -> Option<SemaphorePermit<'static>> {
+/// Waits until a state of this length may be loaded.
+async fn long_state_permit(state: &Spool) -> Option<SemaphorePermit<'static>> {
     // The semaphore is never closed.
     if state.size() > LONG { LONG_STATES.acquire().await.ok() } else { None }
 }
 
-/// Whether the daemon may send a state of this job. Asked before any byte of the state is read.
+/// Whether the daemon may send a state of this job. It is checked before the state is read.
 pub(crate) async fn begin(
     session: &Session,
     header: &JournalHeader,
@@ -46,7 +45,7 @@ pub(crate) async fn begin(
     Ok(Spool::new(&session.holds, &session.app.memory))
 }
 
-/// Keeps a state of a job that runs.
+/// Stores a state of a running job.
 pub(crate) async fn journal(
     session: &Session,
     header: &JournalHeader,
@@ -54,9 +53,9 @@ pub(crate) async fn journal(
 ) -> Result<JournalReceipt, Refusal> {
     let (job, holder) = by_token(session, &header.job_id, &header.token)?;
     let (version, now) = (version(header)?, session.app.now());
-    let _turn = turn(state).await;
+    let _permit = long_state_permit(state).await;
     let outcome = transaction!(session.app.store, Refusal, |tx| {
-        // First the fence, which is also a sign of life.
+        // This statement comes first: it checks the holder, and updates the time of the job's last update.
         if let Err(error) = jobs::update_alive(tx, job, holder, now).await {
             return Err(refusal::explain(tx, session, job, holder, error).await);
         }
@@ -69,27 +68,27 @@ pub(crate) async fn journal(
     receipt(outcome)
 }
 
-/// Whether a token proves that its sender is where the job's last holder was. The newest may never have arrived there;
-/// until it is used, the one before is as good.
-fn proves(held: &JobLease, token: &[u8]) -> bool {
+/// Whether a token proves that its sender has the directory of the job's last holder. The answer with the newest token may
+/// have been lost, so the previous one is valid until the newest is used.
+fn proves(held: &Held, token: &[u8]) -> bool {
     let token = hash(token);
     let is = |known: Option<Sha256Digest>| known.is_some_and(|known| known.verify(&token));
     is(held.token_hash) || is(held.previous_token_hash)
 }
 
 fn not_the_last() -> Refusal {
-    Refusal::invalid("the state is of no use any more: the token is not the job's last")
+    Refusal::invalid("the state is outdated: the token is not the job's last")
 }
 
-/// The job that a state is of, if its sender is where the job's last holder was.
-async fn salvageable(session: &Session, header: &JournalHeader) -> Result<(JobId, JobLease), Refusal> {
+/// The job of a state, if its sender has the directory of the job's last holder.
+async fn salvageable(session: &Session, header: &JournalHeader) -> Result<(JobId, Held), Refusal> {
     let job = refusal::job_id(&header.job_id)?;
     let held = jobs::find_held(&mut session.app.store.reader().await?, job, session.daemon).await?;
     let held = held.filter(|held| proves(held, &header.token)).ok_or_else(not_the_last)?;
     Ok((job, held))
 }
 
-/// Takes what a killed process left.
+/// Stores the state that a killed process saved.
 pub(crate) async fn salvage(
     session: &Session,
     header: &JournalHeader,
@@ -98,10 +97,10 @@ pub(crate) async fn salvage(
     let app = &session.app;
     let (job, held) = salvageable(session, header).await?;
     let version = version(header)?;
-    let _turn = turn(state).await;
+    let _permit = long_state_permit(state).await;
     if held.completed_at.is_none() {
-        let ending = Ending { guard: Guard::HeldBy(session.daemon), cause: Cause::DaemonProcessGone };
-        give_up(app, job, &ending).await?;
+        let message = "Coder: the provisioner daemon that ran the job was killed.";
+        end_job(app, job, While::HeldBy(session.daemon), DAEMON_LOST, message).await?;
     }
     let now = app.now();
     let (outcome, workspace) = transaction!(app.store, Refusal, |tx| {
@@ -125,7 +124,7 @@ pub(crate) async fn salvage(
     })?;
     if outcome.kept {
         app.events.workspace_changed(workspace);
-        tracing::info!(%job, serial = outcome.serial, "the state of a killed daemon was saved");
+        tracing::info!(job_id = %job, serial = outcome.serial, "the state of a killed daemon was saved");
     }
     receipt(outcome)
 }
@@ -135,9 +134,10 @@ fn build_of(job: &Job) -> Result<BuildId, Refusal> {
     build.ok_or_else(|| Refusal::invalid("only a workspace build has a state"))
 }
 
-/// Which state it is; that its hash is the announced one has been checked when the state has arrived.
-fn version(header: &JournalHeader) -> Result<StateVersion, Refusal> {
-    let serial = i64::try_from(header.serial).map_err(|_| Refusal::invalid("no state has such a serial"))?;
+/// The version of a state. Its hash was checked on arrival.
+fn version(header: &JournalHeader) -> Result<Version, Refusal> {
+    let serial =
+        i64::try_from(header.serial).map_err(|_| Refusal::invalid("the serial of the state is too large"))?;
     let sha256 =
         <[u8; 32]>::try_from(&header.sha256[..]).map_err(|_| Refusal::invalid("a hash has 32 bytes"))?;
     Ok(StateVersion { serial, lineage: header.lineage.clone(), sha256: Sha256Digest(sha256) })
@@ -148,19 +148,19 @@ fn receipt(outcome: PutOutcome) -> Result<JournalReceipt, Refusal> {
     Ok(JournalReceipt { serial, kept: outcome.kept })
 }
 
-/// What both ends of a state must have.
+/// The fields of a state that identify its version.
 #[derive(Deserialize)]
-struct Head {
+struct StateHeader {
     #[serde(default)]
     serial: i64,
     #[serde(default)]
     lineage: String,
 }
 
-/// Which state the build has, or began with; none when it began without one or with what is no state of Terraform's.
-async fn base(tx: &mut Tx, job: JobId, build: BuildId) -> Result<Option<StateVersion>, Refusal> {
+/// The version of the state that the build has or began with; `None` without a state, or when it is not Terraform's.
+async fn base(tx: &mut Tx, job: JobId, build: BuildId) -> Result<Option<Version>, Refusal> {
     if journals::find_version(tx, job).await?.is_some() {
-        // It is compared with that one.
+        // The journal compares with its own version.
         return Ok(None);
     }
     let state = match builds::find_state(tx, build).await? {
@@ -168,7 +168,7 @@ async fn base(tx: &mut Tx, job: JobId, build: BuildId) -> Result<Option<StateVer
         None => begun_with(tx, build).await?,
     };
     let Some(state) = state.filter(|state| !state.is_empty()) else { return Ok(None) };
-    let head: Option<Head> = serde_json::from_slice(&state).ok();
+    let head: Option<StateHeader> = serde_json::from_slice(&state).ok();
     let head = head.filter(|head| !head.lineage.is_empty());
     Ok(head.map(|head| StateVersion { serial: head.serial, lineage: head.lineage, sha256: hash(&state) }))
 }

@@ -1,4 +1,4 @@
-//! UpdateJob: sign of life, log lines, and what parsing a template found. One transaction per call.
+//! UpdateJob: keep-alive, log lines, and the results of parsing a template. One transaction per call.
 
 use std::collections::BTreeMap;
 
@@ -18,14 +18,14 @@ use super::logs;
 use super::refusal::{self, Refusal};
 use crate::provisioning::session::Session;
 
-/// What an import found by parsing.
+/// The results of parsing a template.
 struct Parsed {
     tags: BTreeMap<String, String>,
     readme: Option<String>,
     variables: Vec<Variable>,
 }
 
-/// Answers one call (wire-protocol 5.5). `canceled` is told in every answer.
+/// Answers one call (wire-protocol 5.5). Every answer contains `canceled`.
 pub async fn update(session: &Session, request: &UpdateJobRequest) -> Result<UpdateJobResponse, Refusal> {
     let app = &session.app;
     let now = app.now();
@@ -36,7 +36,7 @@ pub async fn update(session: &Session, request: &UpdateJobRequest) -> Result<Upd
         || !request.readme.is_empty()
         || !request.workspace_tags.is_empty();
     if lines.is_empty() && !has_parsed {
-        return sign_of_life(session, job, holder, now).await;
+        return keep_alive(session, job, holder, now).await;
     }
     let parsed = has_parsed.then(|| Parsed {
         tags: request.workspace_tags.clone(),
@@ -44,7 +44,7 @@ pub async fn update(session: &Session, request: &UpdateJobRequest) -> Result<Upd
         variables: valued(&request.template_variables, &request.user_variable_values),
     });
     let canceled = store(session, (job, holder), &lines, parsed.as_ref(), now).await?;
-    session.heard_of(job, canceled, now);
+    session.note_report(job, canceled, now);
     app.events.job_changed(job);
     let variables = parsed.map(|parsed| parsed.variables).unwrap_or_default();
     require_values(&variables)?;
@@ -52,7 +52,7 @@ pub async fn update(session: &Session, request: &UpdateJobRequest) -> Result<Upd
     Ok(UpdateJobResponse { canceled, variable_values })
 }
 
-/// Stores lines and what was parsed; says whether a cancel was asked for.
+/// Stores lines and parse results. Returns whether the job was canceled.
 async fn store(
     session: &Session,
     (job, holder): (JobId, Holder),
@@ -61,7 +61,7 @@ async fn store(
     now: Timestamp,
 ) -> Result<bool, Refusal> {
     let (store, cap) = (&session.app.store, session.app.config.provisioning.log_bytes);
-    // Where each question is a round trip, one asks and one writes; unless something comes between.
+    // On Postgres each statement is a round trip. One statement reads and one writes, unless another writer interferes.
     if store.is_postgres()
         && let Some(end) = jobs::logs::find_end(&mut store.reader().await?, job, holder).await?
     {
@@ -91,7 +91,7 @@ async fn store(
     })
 }
 
-async fn sign_of_life(
+async fn keep_alive(
     session: &Session,
     job: JobId,
     holder: Holder,
@@ -100,7 +100,7 @@ async fn sign_of_life(
     let mut tx = session.app.store.single().await?;
     match jobs::update_alive(&mut tx, job, holder, now).await {
         Ok(canceled) => {
-            session.heard_of(job, canceled, now);
+            session.note_report(job, canceled, now);
             Ok(UpdateJobResponse { canceled, variable_values: Vec::new() })
         }
         Err(error) => Err(refusal::explain(&mut tx, session, job, holder, error).await),
@@ -123,7 +123,7 @@ async fn store_parsed(
     Ok(())
 }
 
-/// The version that a job imports; from the job's row, never from a message.
+/// The version that a job imports, from the job's row and never from a message.
 pub fn imported_version(job: &jobs::Job) -> Result<TemplateVersionId, Refusal> {
     imported(job.kind, job.template_version_id)
 }
@@ -149,7 +149,7 @@ fn valued(variables: &[TemplateVariable], given: &[VariableValue]) -> Vec<Variab
     variables.iter().map(valued).collect()
 }
 
-/// Every variable is stored first, so that clients can ask for the values that are missing.
+/// Fails when required variables have no value. They were stored before, so that clients can ask for the values.
 fn require_values(variables: &[Variable]) -> Result<(), Refusal> {
     let is_missing = |variable: &&Variable| variable.required && variable.value.expose().is_empty();
     let missing: Vec<_> = variables.iter().filter(is_missing).map(|variable| &*variable.name).collect();
@@ -161,7 +161,7 @@ fn require_values(variables: &[Variable]) -> Result<(), Refusal> {
     Err(Refusal::Invalid(text))
 }
 
-/// A variable as a daemon gets it.
+/// A variable in a message to a daemon.
 pub fn value_of(variable: Variable) -> VariableValue {
     VariableValue {
         name: variable.name,

@@ -1,4 +1,4 @@
-//! Ends a job because the server decided so: its daemon is lost or silent, its key is deleted, no daemon can run it.
+//! Ends a job without a report of its daemon: the daemon is lost or hung, its key has ended, or no daemon can run the job.
 
 use coder_domain::Timestamp;
 use coder_domain::ids::{BuildId, JobId};
@@ -17,20 +17,26 @@ use crate::events::hint::Hint;
 /// The line above and below the message.
 const RULE: &str = "====================";
 
-/// Ends a job while the guard of the ending holds. Its build keeps the newest state that is known: that of the journal,
-/// or that of the build before. Returns whether this call ended the job.
+/// Ends a job with this error if the condition holds. Its build keeps the newest known state: that of the journal, or that of
+/// the build before. `message` is the end of its log. Returns whether this call ended it.
 ///
 /// # Errors
 /// Only when the database fails.
-pub async fn give_up(app: &App, id: JobId, ending: &Ending) -> Result<bool, Error> {
+pub async fn end_job(
+    app: &App,
+    id: JobId,
+    condition: While,
+    error: &str,
+    message: &str,
+) -> Result<bool, Error> {
     let now = app.now();
     let error = ending.cause.error();
     let ended = transaction!(app.store, Error, |tx| {
-        // The guard of this statement is what decides; the lines belong to whoever passes it.
-        jobs::give_up(tx, id, ending.guard, &error, now).await?;
-        let stage = jobs::logs::find_last(tx, id).await?.map(|last| last.line.stage);
+        // The condition of this statement decides. Whoever passes it writes the lines.
+        jobs::give_up(tx, id, condition, error, now).await?;
+        let stage = job_logs::find_last(tx, id).await?.map(|last| last.line.stage);
         let stage = stage.filter(|stage| !stage.is_empty()).unwrap_or_else(|| "Unknown".to_owned());
-        jobs::logs::append_system(tx, id, &lines(&ending.cause.log_line(), &stage, now)).await?;
+        job_logs::append_system(tx, id, &lines(message, &stage, now)).await?;
         let job = jobs::get(tx, id).await?;
         audit::job_end::job(tx, &job, &error, now).await?;
         let Some(build) = builds::find_by_job(tx, id).await? else { return Ok(None) };
@@ -39,14 +45,14 @@ pub async fn give_up(app: &App, id: JobId, ending: &Ending) -> Result<bool, Erro
     });
     let workspace = match ended {
         Ok(workspace) => workspace,
-        // It moved meanwhile, or is gone.
+        // Its state changed meanwhile, or it was deleted.
         Err(Error::Stale { .. } | Error::NotFound { .. }) => return Ok(false),
         Err(error) => return Err(error),
     };
-    tracing::warn!(job = %id, error, "the server ended a job");
-    app.metrics.gave_up(ending.cause.label());
-    app.scheduler.connected().ended(id, Some(&error));
-    app.events.tell(Hint::Ended(id));
+    tracing::warn!(job_id = %id, error, "the server ended a job");
+    app.metrics.job_ended_by_server(reason);
+    app.scheduler.connected().ended(id, Some(error));
+    app.events.notify(Hint::Ended(id));
     app.events.job_ended(id);
     if let Some(workspace) = workspace {
         app.events.workspace_changed(workspace);
@@ -54,7 +60,7 @@ pub async fn give_up(app: &App, id: JobId, ending: &Ending) -> Result<bool, Erro
     Ok(true)
 }
 
-/// What a build whose job reported no state has.
+/// Gives a build without a reported state the state of the journal, or of the build before.
 pub async fn keep_state(tx: &mut Tx, job: JobId, build: BuildId) -> Result<(), Error> {
     if !journals::apply(tx, job, build).await? {
         builds::copy_previous_state(tx, build).await?;

@@ -1,4 +1,4 @@
-//! Attach: which daemon process this connection is, and which of its jobs go on (docs/extensions.md, Attach).
+//! Attach: identifies the daemon process of a connection, and resumes its jobs (docs/extensions.md, Attach).
 
 use bytes::Bytes;
 use coder_domain::Timestamp;
@@ -17,20 +17,20 @@ use super::Session;
 use crate::authn::token;
 use crate::provisioning::reports::complete;
 use crate::provisioning::reports::refusal::{self, Refusal};
-use crate::provisioning::rescue::end_job::give_up;
+use crate::provisioning::rescue::end_job::end_job;
 
-/// A job that belongs to this connection from now on.
-struct Moved {
-    held: JobLease,
+/// A job that this connection holds from now on.
+struct ResumedJob {
+    held: Held,
     token: Option<Bytes>,
 }
 
-/// What a transaction found.
-struct Outcome {
+/// The result of the transaction.
+struct AttachOutcome {
     known: bool,
     verdicts: Vec<JobVerdict>,
-    moved: Vec<Moved>,
-    /// Handed out, and never arrived.
+    resumed: Vec<ResumedJob>,
+    /// Handed out, but never delivered.
     undelivered: Vec<JobId>,
     drain: Option<DrainRequest>,
 }
@@ -48,29 +48,28 @@ pub(crate) fn fresh() -> Bytes {
     secret.into()
 }
 
-/// Bytes of a session that say when its process came.
-const SINCE: usize = 8;
+/// Bytes of a session that hold the start time of its process.
+const TIME_BYTES: usize = 8;
 
-/// A fresh session of a process that came at `since`. The rest is as random as it needs to be, and the hash covers all.
+/// A fresh session of a process that started at `since`. The remaining bytes are random.
 #[must_use]
 pub fn fresh_session(since: Timestamp) -> Bytes {
-    let mut secret = vec![0; SESSION_SIZE];
-    token::random(&mut secret[SINCE..]);
-    secret[..SINCE].copy_from_slice(&since.as_microsecond().to_be_bytes());
+    let mut secret = vec![0; SESSION];
+    token::random(&mut secret[TIME_BYTES..]);
+    secret[..TIME_BYTES].copy_from_slice(&since.as_microsecond().to_be_bytes());
     secret.into()
 }
 
-/// When the process of a session came. A daemon that lies about it only escapes a drain, which it need not follow
-/// anyway.
+/// When the process of a session started. A daemon that changes it can only escape a drain, which it could ignore anyway.
 fn since(session: &[u8], now: Timestamp) -> Timestamp {
-    let micros = session.first_chunk::<SINCE>().map(|bytes| i64::from_be_bytes(*bytes));
+    let micros = session.first_chunk::<TIME_BYTES>().map(|bytes| i64::from_be_bytes(*bytes));
     micros.and_then(|micros| Timestamp::from_microsecond(micros).ok()).map_or(now, |at| at.min(now))
 }
 
 /// Answers one call.
 pub(crate) async fn attach(session: &Session, request: &AttachRequest) -> Result<AttachResponse, Refusal> {
     let app = &session.app;
-    if session.hand.session().is_some() {
+    if session.held_jobs.session().is_some() {
         return Err(Refusal::invalid("attach is the first call of a connection, and made once"));
     }
     if !request.session.is_empty() && request.session.len() != SESSION_SIZE {
@@ -87,53 +86,53 @@ pub(crate) async fn attach(session: &Session, request: &AttachRequest) -> Result
     let now = app.now();
     let outcome = match presented {
         Some(presented) => {
-            transaction!(app.store, Refusal, |tx| { come_back(tx, session, presented, listed, now).await })?
+            transaction!(app.store, Refusal, |tx| { resume_jobs(tx, session, presented, listed, now).await })?
         }
-        None => Outcome {
+        None => AttachOutcome {
             known: false,
             verdicts: all_lost(listed),
-            moved: vec![],
+            resumed: vec![],
             undelivered: vec![],
             drain: None,
         },
     };
-    let came = if presented.is_some() { since(&request.session, now) } else { now };
+    let started_at = if presented.is_some() { since(&request.session, now) } else { now };
     let own = match &session.preset {
         Some(preset) => preset.clone(),
         None if outcome.known => request.session.clone(),
-        None => fresh_session(came),
+        None => fresh_session(started_at),
     };
-    for Moved { held, token } in outcome.moved {
-        session.hand.hold(held.id, Some(held.attempt), token, held.canceled_at);
+    for ResumedJob { held, token } in outcome.resumed {
+        session.held_jobs.hold(held.id, Some(held.attempt), token, held.canceled_at);
         if held.previous_token_hash.is_some() {
-            session.hand.expect_proof(held.id);
+            session.held_jobs.expect_token_use(held.id);
         }
     }
-    app.scheduler.connected().attach(&session.connection, hash(&own), came);
-    // Asked while it was away, or of another process of the server.
-    if let Some(drain) = outcome.drain.filter(|drain| came <= drain.asked_at) {
-        session.hand.drain(&drain.reason);
+    app.scheduler.connected().attach(&session.registration, hash(&own), started_at);
+    // It was drained while it was disconnected, or on another server.
+    if let Some(drain) = outcome.drain.filter(|drain| started_at <= drain.asked_at) {
+        session.held_jobs.drain(&drain.reason);
     }
     for job in outcome.undelivered {
-        let ending = Ending { guard: Guard::HeldBy(session.daemon), cause: Cause::NotDelivered };
-        give_up(app, job, &ending).await?;
+        let message = "Coder: the job was handed out, but did not reach the provisioner daemon.";
+        end_job(app, job, While::HeldBy(session.daemon), BROKEN, message).await?;
     }
     let grace = if resumes { app.config.provisioning.daemon_grace } else { std::time::Duration::ZERO };
     let grace_ms = i64::try_from(grace.as_millis()).unwrap_or(i64::MAX);
     Ok(AttachResponse { session: own, jobs: outcome.verdicts, grace_ms })
 }
 
-async fn come_back(
+async fn resume_jobs(
     tx: &mut Tx,
     session: &Session,
     presented: Sha256Digest,
     listed: &[HeldJob],
     now: Timestamp,
-) -> Result<Outcome, Refusal> {
-    let is_own = |held: &JobLease| held.session_hash.is_some_and(|own| own.verify(&presented));
-    let open: Vec<JobLease> = jobs::list_held(tx, session.daemon).await?.into_iter().filter(is_own).collect();
+) -> Result<AttachOutcome, Refusal> {
+    let is_own = |held: &Held| held.session_hash.is_some_and(|own| own.verify(&presented));
+    let open: Vec<Held> = jobs::list_held(tx, session.daemon).await?.into_iter().filter(is_own).collect();
     let mut known = !open.is_empty() || session.app.scheduler.connected().is_attached(&presented);
-    let (mut verdicts, mut moved, mut undelivered) = (Vec::new(), Vec::new(), Vec::new());
+    let (mut verdicts, mut resumed, mut undelivered) = (Vec::new(), Vec::new(), Vec::new());
     for job in listed {
         let found = match refusal::job_id(&job.job_id) {
             Ok(id) => jobs::find_held(tx, id, session.daemon).await?.filter(is_own),
@@ -144,29 +143,29 @@ async fn come_back(
             continue;
         };
         known = true;
-        let is_repeated = moved.iter().any(|moved: &Moved| moved.held.id == found.id);
+        let is_repeated = resumed.iter().any(|resumed: &ResumedJob| resumed.held.id == found.id);
         let verdict = if is_repeated {
             lost(&job.job_id, "the job is listed twice")
         } else {
-            decide(tx, session, presented, job, found.id, now, &mut moved).await?
+            decide(tx, session, presented, job, found.id, now, &mut resumed).await?
         };
         verdicts.push(verdict);
     }
     for held in open {
-        if moved.iter().any(|moved: &Moved| moved.held.id == held.id) {
+        if resumed.iter().any(|resumed: &ResumedJob| resumed.held.id == held.id) {
             continue;
         }
         let is_listed = listed.iter().any(|job| job.job_id == held.id.to_string());
-        // What the older connection still says about it counts no more.
+        // Reports of the older connection are refused from now on.
         let held = jobs::resume(tx, held.id, session.daemon, presented, None, hash(&fresh()), now).await?;
         if !session.resumes() {
-            moved.push(Moved { held, token: None });
+            resumed.push(ResumedJob { held, token: None });
         } else if !is_listed {
             undelivered.push(held.id);
         }
     }
     let drain = daemons::list_drains(tx, &[session.daemon]).await?.pop();
-    Ok(Outcome { known, verdicts, moved, undelivered, drain })
+    Ok(AttachOutcome { known, verdicts, resumed, undelivered, drain })
 }
 
 async fn decide(
@@ -176,13 +175,12 @@ async fn decide(
     job: &HeldJob,
     id: JobId,
     now: Timestamp,
-    moved: &mut Vec<Moved>,
+    resumed: &mut Vec<ResumedJob>,
 ) -> Result<JobVerdict, Refusal> {
     let fresh = fresh();
-    // The session proves which process it is. An older token says no more than that the answer with the newer one never
-    // arrived.
-    let shown = (!job.token.is_empty()).then(|| hash(&job.token));
-    match jobs::resume(tx, id, session.daemon, presented, shown, hash(&fresh), now).await {
+    // The session identifies the process. It may present an older token, when the answer with the newer one was lost.
+    let presented_token = (!job.token.is_empty()).then(|| hash(&job.token));
+    match jobs::resume(tx, id, session.daemon, presented, presented_token, hash(&fresh), now).await {
         Ok(held) => {
             let verdict = JobVerdict {
                 job_id: job.job_id.clone(),
@@ -192,7 +190,7 @@ async fn decide(
                 canceled: held.canceled_at.is_some(),
                 reason: String::new(),
             };
-            moved.push(Moved { held, token: Some(fresh) });
+            resumed.push(ResumedJob { held, token: Some(fresh) });
             Ok(verdict)
         }
         Err(Error::Stale { .. }) => {
@@ -203,7 +201,7 @@ async fn decide(
     }
 }
 
-/// The verdict of a job that does not go on.
+/// The verdict for a job that cannot be resumed.
 fn ended(id: &str, row: &jobs::Job) -> JobVerdict {
     if row.completed_at.is_none() {
         return lost(id, &TransitionError::Superseded.to_string());

@@ -1,5 +1,4 @@
-//! The daemons connected to this process: whose last-seen instant is refreshed, what they hold, and which connections to
-//! close or to tell something.
+//! The daemons that are connected to this process, with the jobs that they hold.
 
 use std::collections::{BTreeSet, HashMap};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -9,40 +8,40 @@ use coder_domain::ids::{DaemonId, JobId, KeyId, OrganizationId, UserId};
 use coder_domain::key::Sha256Digest;
 use tokio_util::sync::CancellationToken;
 
-use super::held_jobs::Hand;
+use super::held_jobs::HeldJobs;
 
-/// Whose a connection is.
+/// The daemon of a connection, and how it joined.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Who {
+pub struct DaemonIdentity {
     /// The daemon's row.
     pub daemon: DaemonId,
     /// Its organization.
     pub organization: OrganizationId,
-    /// The key it joined with; a reserved one for other ways.
+    /// The key that it joined with; a reserved id for other credentials.
     pub key: KeyId,
-    /// The user whose token it joined with, if it did.
+    /// The user whose token it joined with, if any.
     pub user: Option<UserId>,
     /// The id of that token.
     pub token: Option<Arc<str>>,
-    /// Whether it takes that user's jobs only.
+    /// Whether it takes only that user's jobs.
     pub is_personal: bool,
-    /// Whether it cannot be told to leave.
-    pub is_deaf: bool,
-    /// Since when its process is known: when it joined, or when it got its session.
+    /// Whether it lacks the extension `drain`.
+    pub cannot_drain: bool,
+    /// When it joined, or when its process got its session.
     pub since: Timestamp,
 }
 
-/// How to close a connection, and what it holds.
-pub type Ends = Vec<(CancellationToken, Arc<Hand>)>;
+/// Connections: how to close each, and its jobs.
+pub type OpenConnections = Vec<(CancellationToken, Arc<HeldJobs>)>;
 
 #[derive(Clone, Debug)]
 struct Entry {
-    who: Who,
+    identity: DaemonIdentity,
     close: CancellationToken,
-    hand: Arc<Hand>,
-    /// What the daemon's row calls this connection while it names it, until it ends.
+    held_jobs: Arc<HeldJobs>,
+    /// The id of this connection in the daemon's row.
     row: Option<Arc<str>>,
-    /// Fires when the terms of its key are to be looked at again.
+    /// Fires when its key must be checked again.
     recheck: Arc<tokio::sync::Notify>,
 }
 
@@ -54,66 +53,78 @@ struct Entries {
     last: u64,
 }
 
-/// The list; a clone is the same list.
+/// The list of connections. Clones share it.
 #[derive(Clone, Debug, Default)]
-pub struct Connected(Arc<Mutex<Entries>>);
+pub struct ConnectedDaemons(Arc<Mutex<Entries>>);
 
-impl Connected {
-    /// Notes a session until the returned value is dropped. `close` fires when it must end.
-    pub fn add(&self, who: Who, close: CancellationToken, hand: Arc<Hand>) -> Connection {
+impl ConnectedDaemons {
+    /// Adds a connection until the returned value is dropped. `close` fires when it must end.
+    pub fn add(
+        &self,
+        identity: DaemonIdentity,
+        close: CancellationToken,
+        held_jobs: Arc<HeldJobs>,
+    ) -> Registration {
         let mut entries = self.entries();
         entries.last += 1;
         let number = entries.last;
         let recheck = Arc::default();
-        entries.sessions.insert(number, Entry { who, close, hand, row: None, recheck: Arc::clone(&recheck) });
-        Connection { number, recheck, list: self.clone() }
+        entries
+            .sessions
+            .insert(number, Entry { identity, close, held_jobs, row: None, recheck: Arc::clone(&recheck) });
+        Registration { number, recheck, list: self.clone() }
     }
 
-    /// Each daemon once.
+    /// The ids of the daemons, each once.
     #[must_use]
     pub fn daemons(&self) -> Vec<DaemonId> {
-        let daemons: BTreeSet<_> = self.entries().sessions.values().map(|entry| entry.who.daemon).collect();
+        let daemons: BTreeSet<_> =
+            self.entries().sessions.values().map(|entry| entry.identity.daemon).collect();
         daemons.into_iter().collect()
     }
 
-    /// The users with whose tokens daemons joined, each once, with the organizations of the daemons and whether these
-    /// are for their users alone.
+    /// The users with whose tokens daemons joined, each once, with the organization of the daemon and whether it is personal.
     #[must_use]
     pub fn users(&self) -> BTreeSet<(UserId, OrganizationId, bool)> {
         let entries = self.entries();
         let of_users = entries.sessions.values();
-        let joined = |who: &Who| Some((who.user?, who.organization, who.is_personal));
-        of_users.filter_map(|entry| joined(&entry.who)).collect()
+        let joined =
+            |identity: &DaemonIdentity| Some((identity.user?, identity.organization, identity.is_personal));
+        of_users.filter_map(|entry| joined(&entry.identity)).collect()
     }
 
     /// The tokens of these users with which daemons joined, each once.
     #[must_use]
     pub fn tokens(&self, of: &[UserId]) -> BTreeSet<String> {
         let entries = self.entries();
-        let meant =
-            entries.sessions.values().filter(|entry| entry.who.user.is_some_and(|user| of.contains(&user)));
-        meant.filter_map(|entry| entry.who.token.as_deref().map(str::to_owned)).collect()
+        let meant = entries
+            .sessions
+            .values()
+            .filter(|entry| entry.identity.user.is_some_and(|user| of.contains(&user)));
+        meant.filter_map(|entry| entry.identity.token.as_deref().map(str::to_owned)).collect()
     }
 
     /// The keys with which daemons joined, each once.
     #[must_use]
     pub fn keys(&self) -> Vec<KeyId> {
-        let keys: BTreeSet<_> = self.entries().sessions.values().map(|entry| entry.who.key).collect();
+        let keys: BTreeSet<_> = self.entries().sessions.values().map(|entry| entry.identity.key).collect();
         keys.into_iter().collect()
     }
 
     /// The organizations of the daemons, each once.
     #[must_use]
     pub fn organizations(&self) -> Vec<OrganizationId> {
-        let all: BTreeSet<_> = self.entries().sessions.values().map(|entry| entry.who.organization).collect();
+        let all: BTreeSet<_> =
+            self.entries().sessions.values().map(|entry| entry.identity.organization).collect();
         all.into_iter().collect()
     }
 
     /// The jobs that connected daemons hold.
     #[must_use]
     pub fn jobs(&self) -> Vec<JobId> {
-        let hands: Vec<_> = self.entries().sessions.values().map(|entry| Arc::clone(&entry.hand)).collect();
-        hands.iter().flat_map(|hand| hand.jobs()).map(|(job, _)| job).collect()
+        let held: Vec<_> =
+            self.entries().sessions.values().map(|entry| Arc::clone(&entry.held_jobs)).collect();
+        held.iter().flat_map(|held_jobs| held_jobs.jobs()).map(|(job, _)| job).collect()
     }
 
     /// How many sessions there are.
@@ -122,113 +133,117 @@ impl Connected {
         self.entries().sessions.len()
     }
 
-    /// Whether anybody was ever connected.
+    /// Whether a daemon was ever connected.
     #[must_use]
     pub fn has_had_any(&self) -> bool {
         self.entries().last > 0
     }
 
-    /// Whether nobody is connected.
+    /// Whether no daemon is connected.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.len() == 0
     }
 
-    /// What the daemon's row calls this connection; none when that has ended.
-    pub fn set_row(&self, connection: &Connection, row: Option<Arc<str>>) {
+    /// Sets the id of this connection in the daemon's row; `None` when it has ended.
+    pub fn set_row(&self, connection: &Registration, row: Option<Arc<str>>) {
         if let Some(entry) = self.entries().sessions.get_mut(&connection.number) {
             entry.row = row;
         }
     }
 
-    /// What the daemon's row calls, or may call, its newest connection here.
+    /// The id of the newest connection of a daemon here.
     #[must_use]
     pub fn row(&self, daemon: DaemonId) -> Option<Arc<str>> {
         let entries = self.entries();
-        let of_daemon = entries.sessions.iter().filter(|(_, entry)| entry.who.daemon == daemon);
+        let of_daemon = entries.sessions.iter().filter(|(_, entry)| entry.identity.daemon == daemon);
         let named = of_daemon.filter_map(|(number, entry)| Some((number, entry.row.clone()?)));
         named.max_by_key(|(number, _)| *number).map(|(_, row)| row)
     }
 
-    /// The connection becomes that of this daemon process, which got its session at `since`; an older one is closed, and
-    /// what it still says is refused.
-    pub fn attach(&self, connection: &Connection, session: Sha256Digest, since: Timestamp) {
+    /// Assigns the connection to a daemon process, which got its session at `since`. An older connection of that process is
+    /// closed, and its messages are refused.
+    pub fn attach(&self, connection: &Registration, session: Hashed, since: Timestamp) {
         let mut entries = self.entries();
         let Some(entry) = entries.sessions.get_mut(&connection.number) else { return };
-        entry.who.since = since;
-        entry.hand.attach(session);
-        entry.hand.came(since);
+        entry.identity.since = since;
+        entry.held_jobs.attach(session);
+        entry.held_jobs.set_started_at(since);
         let older = entries.attached.insert(session, connection.number);
         if let Some(older) = older.filter(|older| *older != connection.number)
             && let Some(entry) = entries.sessions.get(&older)
         {
-            entry.hand.supersede();
+            entry.held_jobs.supersede();
             entry.close.cancel();
         }
     }
 
-    /// Whether a connection of this daemon process is, or was a moment ago, here.
+    /// Whether this daemon process is connected here.
     #[must_use]
     pub fn is_attached(&self, session: &Sha256Digest) -> bool {
         self.entries().attached.contains_key(session)
     }
 
-    /// Asks the processes of a daemon to leave that were there at `asked_at`; returns how many connections were told.
-    /// Those without the extension `drain` are handed no more jobs until [`Self::undrain`], whenever they came.
+    /// Drains the processes of a daemon that were connected at `asked_at`. Returns how many connections were told. Daemons
+    /// without the extension `drain` get no more jobs until [`Self::undrain`], whenever they connected.
     pub fn drain(&self, daemon: DaemonId, reason: &str, asked_at: Timestamp) -> usize {
         let entries = self.entries();
         let mut told = 0;
-        // Under the lock, so that a process which attaches meanwhile is told either here or there.
-        for entry in entries.sessions.values().filter(|entry| entry.who.daemon == daemon) {
-            if entry.who.is_deaf {
-                entry.hand.park(true);
-            } else if entry.who.since > asked_at {
-                entry.hand.pass_over(reason, asked_at);
+        // Under the lock: a process that attaches meanwhile is told either here or when it attaches.
+        for entry in entries.sessions.values().filter(|entry| entry.identity.daemon == daemon) {
+            if entry.identity.cannot_drain {
+                entry.held_jobs.set_paused(true);
+            } else if entry.identity.since > asked_at {
+                entry.held_jobs.skip_drain(reason, asked_at);
                 continue;
             }
-            entry.hand.drain(reason);
+            entry.held_jobs.drain(reason);
             told += 1;
         }
         told
     }
 
-    /// The processes of these daemons that could not be told to leave take jobs again; returns how many these are.
-    pub fn undrain(&self, is_meant: impl Fn(DaemonId) -> bool) -> usize {
+    /// Daemons without the extension `drain` get jobs again. Returns how many.
+    pub fn undrain(&self, is_undrained: impl Fn(DaemonId) -> bool) -> usize {
         let entries = self.entries();
-        let meant = entries.sessions.values().filter(|entry| entry.who.is_deaf && is_meant(entry.who.daemon));
-        meant.filter(|entry| entry.hand.park(false)).count()
+        let meant = entries
+            .sessions
+            .values()
+            .filter(|entry| entry.identity.cannot_drain && is_undrained(entry.identity.daemon));
+        meant.filter(|entry| entry.held_jobs.set_paused(false)).count()
     }
 
-    /// Somebody asked to stop a job that a daemon has; it is told at once if it is connected here.
+    /// A running job was canceled. Its daemon is told at once if it is connected here.
     pub fn cancel(&self, job: JobId, at: Timestamp) {
-        self.holding(job, |hand| hand.cancel(job, at));
+        self.holding(job, |held_jobs| held_jobs.cancel(job, at));
     }
 
-    /// A job has ended. With a reason the server ended it, and a daemon that is connected here is told to let go.
+    /// A job has ended. With a reason the server ended it, and its daemon is told if it is connected here.
     pub fn ended(&self, job: JobId, reason: Option<&str>) {
-        self.holding(job, |hand| hand.end(job, reason));
+        self.holding(job, |held_jobs| held_jobs.end(job, reason));
     }
 
-    /// The connections of which this is true.
+    /// The connections whose daemon fulfills the condition.
     #[must_use]
-    pub fn that(&self, meant: impl Fn(&Who) -> bool) -> Ends {
+    pub fn matching(&self, matches: impl Fn(&DaemonIdentity) -> bool) -> OpenConnections {
         let entries = self.entries();
-        let that = entries.sessions.values().filter(|entry| meant(&entry.who));
-        that.map(|entry| (entry.close.clone(), Arc::clone(&entry.hand))).collect()
+        let that = entries.sessions.values().filter(|entry| matches(&entry.identity));
+        that.map(|entry| (entry.close.clone(), Arc::clone(&entry.held_jobs))).collect()
     }
 
-    /// The terms of a key are others now: its sessions look at them again.
+    /// A key was changed: its sessions check it again.
     pub fn recheck_key(&self, key: KeyId) {
-        for entry in self.entries().sessions.values().filter(|entry| entry.who.key == key) {
+        for entry in self.entries().sessions.values().filter(|entry| entry.identity.key == key) {
             entry.recheck.notify_one();
         }
     }
 
-    fn holding(&self, job: JobId, tell: impl Fn(&Hand)) {
-        // A look into each connection's own small table, under no lock but theirs.
-        let hands: Vec<_> = self.entries().sessions.values().map(|entry| Arc::clone(&entry.hand)).collect();
-        for hand in hands.iter().filter(|hand| hand.has(job)) {
-            tell(hand);
+    fn holding(&self, job: JobId, tell: impl Fn(&HeldJobs)) {
+        // Each connection is asked without holding the lock of the list.
+        let held: Vec<_> =
+            self.entries().sessions.values().map(|entry| Arc::clone(&entry.held_jobs)).collect();
+        for held_jobs in held.iter().filter(|held_jobs| held_jobs.has(job)) {
+            tell(held_jobs);
         }
     }
 
@@ -237,26 +252,26 @@ impl Connected {
     }
 }
 
-/// One session in the list.
+/// One connection in the list, until it is dropped.
 #[derive(Debug)]
-pub struct Connection {
+pub struct Registration {
     number: u64,
     recheck: Arc<tokio::sync::Notify>,
-    list: Connected,
+    list: ConnectedDaemons,
 }
 
-impl Connection {
-    /// Waits until the terms of its key may have changed.
+impl Registration {
+    /// Waits until its key may have changed.
     pub async fn key_changed(&self) {
         self.recheck.notified().await;
     }
 }
 
-impl Drop for Connection {
+impl Drop for Registration {
     fn drop(&mut self) {
         let mut entries = self.list.entries();
         let Some(entry) = entries.sessions.remove(&self.number) else { return };
-        if let Some(session) = entry.hand.session()
+        if let Some(session) = entry.held_jobs.session()
             && entries.attached.get(&session) == Some(&self.number)
         {
             entries.attached.remove(&session);
@@ -268,30 +283,46 @@ impl Drop for Connection {
 mod tests {
     use super::*;
 
-    fn who(daemon: DaemonId, key: KeyId) -> Who {
+    fn who(daemon: DaemonId, key: KeyId) -> DaemonIdentity {
         let (organization, since) = (OrganizationId::NIL, Timestamp::UNIX_EPOCH);
-        Who { daemon, organization, key, user: None, token: None, is_personal: false, is_deaf: false, since }
+        DaemonIdentity {
+            daemon,
+            organization,
+            key,
+            user: None,
+            token: None,
+            is_personal: false,
+            cannot_drain: false,
+            since,
+        }
     }
 
-    fn add(list: &Connected, daemon: DaemonId, key: KeyId) -> (Connection, CancellationToken, Arc<Hand>) {
+    fn add(
+        list: &ConnectedDaemons,
+        daemon: DaemonId,
+        key: KeyId,
+    ) -> (Registration, CancellationToken, Arc<HeldJobs>) {
         add_as(list, who(daemon, key))
     }
 
-    fn add_as(list: &Connected, who: Who) -> (Connection, CancellationToken, Arc<Hand>) {
-        let (close, hand) = (CancellationToken::new(), Arc::new(Hand::default()));
-        (list.add(who, close.clone(), Arc::clone(&hand)), close, hand)
+    fn add_as(
+        list: &ConnectedDaemons,
+        identity: DaemonIdentity,
+    ) -> (Registration, CancellationToken, Arc<HeldJobs>) {
+        let (close, held_jobs) = (CancellationToken::new(), Arc::new(HeldJobs::default()));
+        (list.add(identity, close.clone(), Arc::clone(&held_jobs)), close, held_jobs)
     }
 
     #[test]
     fn sessions_are_found_by_their_key_and_gone_ones_forgotten() {
-        let connected = Connected::default();
+        let connected = ConnectedDaemons::default();
         let (daemon, key) = (DaemonId::random(), KeyId::random());
         let one = add(&connected, daemon, key);
         let two = add(&connected, daemon, key);
         let three = add(&connected, DaemonId::random(), KeyId::PSK);
         assert_eq!((connected.daemons().len(), connected.keys().len()), (2, 2));
         drop(two.0);
-        let of_key = connected.that(|who| who.key == key);
+        let of_key = connected.matching(|identity| identity.key == key);
         assert_eq!(of_key.len(), 1);
         of_key[0].0.cancel();
         assert!(one.1.is_cancelled() && !two.1.is_cancelled() && !three.1.is_cancelled());
@@ -301,7 +332,7 @@ mod tests {
 
     #[test]
     fn the_newest_connection_of_a_process_closes_the_older_one() {
-        let (connected, daemon, session) = (Connected::default(), DaemonId::random(), Sha256Digest([7; 32]));
+        let (connected, daemon, session) = (ConnectedDaemons::default(), DaemonId::random(), Hashed([7; 32]));
         let first = add(&connected, daemon, KeyId::PSK);
         let stranger = add(&connected, daemon, KeyId::PSK);
         connected.attach(&first.0, session, Timestamp::UNIX_EPOCH);
@@ -320,33 +351,38 @@ mod tests {
 
     #[test]
     fn a_drain_is_for_the_processes_that_are_there() {
-        let (connected, daemon) = (Connected::default(), DaemonId::random());
+        let (connected, daemon) = (ConnectedDaemons::default(), DaemonId::random());
         let later = Timestamp::UNIX_EPOCH + jiff::SignedDuration::from_secs(1);
         let (there, new) = (add(&connected, daemon, KeyId::PSK), add(&connected, daemon, KeyId::PSK));
-        let official = add_as(&connected, Who { is_deaf: true, since: later, ..who(daemon, KeyId::PSK) });
+        let official = add_as(
+            &connected,
+            DaemonIdentity { cannot_drain: true, since: later, ..who(daemon, KeyId::PSK) },
+        );
         let other = add(&connected, DaemonId::random(), KeyId::PSK);
         connected.attach(&there.0, Sha256Digest([7; 32]), Timestamp::UNIX_EPOCH);
         connected.attach(&new.0, Sha256Digest([8; 32]), later);
         assert_eq!(connected.drain(daemon, "make room", Timestamp::UNIX_EPOCH), 2);
         assert!(!official.2.is_retired());
-        let words = |hand: &Hand| hand.words(Timestamp::UNIX_EPOCH, std::time::Duration::MAX).0.len();
+        let words = |held_jobs: &HeldJobs| {
+            held_jobs.next_notifications(Timestamp::UNIX_EPOCH, std::time::Duration::MAX).0.len()
+        };
         assert_eq!((words(&there.2), words(&new.2), words(&other.2)), (1, 0, 0));
-        assert!(official.2.is_parked() && !there.2.is_parked() && !other.2.is_parked());
+        assert!(official.2.is_paused() && !there.2.is_paused() && !other.2.is_paused());
         let undrain = || connected.undrain(|freed| freed == daemon);
         assert_eq!((undrain(), undrain()), (1, 0));
-        assert!(!official.2.is_parked());
+        assert!(!official.2.is_paused());
     }
 
     #[test]
     fn a_drain_is_for_a_process_whose_age_shows_only_when_it_attaches() {
-        let (connected, daemon) = (Connected::default(), DaemonId::random());
+        let (connected, daemon) = (ConnectedDaemons::default(), DaemonId::random());
         let at = |second| Timestamp::UNIX_EPOCH + jiff::SignedDuration::from_secs(second);
         let came_back = |session, since| {
-            let line = add_as(&connected, Who { since: at(3), ..who(daemon, KeyId::PSK) });
+            let line = add_as(&connected, DaemonIdentity { since: at(3), ..who(daemon, KeyId::PSK) });
             // Asked for at second two by a request that ends while this process is coming back.
             assert_eq!(connected.drain(daemon, "make room", at(2)), 0);
-            connected.attach(&line.0, Sha256Digest([session; 32]), at(since));
-            line.2.words(at(3), std::time::Duration::MAX).0.len()
+            connected.attach(&line.0, Hashed([session; 32]), at(since));
+            line.2.next_notifications(at(3), std::time::Duration::MAX).0.len()
         };
         assert_eq!((came_back(7, 1), came_back(8, 3)), (1, 0));
     }
@@ -354,19 +390,19 @@ mod tests {
     #[test]
     fn what_a_row_said_does_not_undo_what_came_after_it_was_read() {
         for drained in [true, false] {
-            let (connected, daemon) = (Connected::default(), DaemonId::random());
-            let line = add_as(&connected, Who { is_deaf: true, ..who(daemon, KeyId::PSK) });
-            let before = line.2.parkings();
+            let (connected, daemon) = (ConnectedDaemons::default(), DaemonId::random());
+            let line = add_as(&connected, DaemonIdentity { cannot_drain: true, ..who(daemon, KeyId::PSK) });
+            let before = line.2.pause_changes();
             // Here its row is read, which is about to change.
             if drained {
                 connected.drain(daemon, "make room", Timestamp::UNIX_EPOCH);
             } else {
                 connected.undrain(|_| true);
             }
-            line.2.park_unless_newer(!drained, before);
-            assert_eq!(line.2.is_parked(), drained);
-            line.2.park_unless_newer(!drained, line.2.parkings());
-            assert_ne!(line.2.is_parked(), drained, "nothing came in between");
+            line.2.set_paused_unless_newer(!drained, before);
+            assert_eq!(line.2.is_paused(), drained);
+            line.2.set_paused_unless_newer(!drained, line.2.pause_changes());
+            assert_ne!(line.2.is_paused(), drained, "nothing came in between");
         }
     }
 }

@@ -1,5 +1,5 @@
-//! The calls of granted extensions (docs/extensions.md). Attach is in `attach.rs`, states in `reports/states.rs`, what the server
-//! says unasked in `notifications.rs`.
+//! The calls of granted extensions (docs/extensions.md). Attach is in `attach.rs`, states in `reports/states.rs`, notifications of
+//! the server in `notifications.rs`.
 
 use bytes::Bytes;
 use coder_domain::ids::JobId;
@@ -29,7 +29,7 @@ const LINES: usize = 500;
 const BATCH_BYTES: usize = 256 << 10;
 /// Longest line, in bytes.
 const LINE_BYTES: usize = 16 << 10;
-/// What runs a template.
+/// Programs that run templates.
 const PRODUCTS: [&str; 2] = ["terraform", "opentofu"];
 /// Longest version of a program, in bytes.
 const VERSION_BYTES: usize = 64;
@@ -88,49 +88,48 @@ impl Service for Session {
         answer!(self, "ReportHealth", canceled, report_health(self, &report))
     }
 
-    async fn notifications(&self, notifications: &mut NotificationSender) -> Result<(), Status> {
-        notifications::tell(self, notifications).await
+    async fn notices(&self, notices: &mut NoticeSender) -> Result<(), Status> {
+        notifications::send(self, notices).await
     }
 }
 
-/// The one answer to whoever may not hold a job, whatever the reason.
+/// The answer to every refused Hold. It does not tell the reason.
 fn not_yours() -> Refusal {
     Refusal::invalid("the job was not handed out to this session, or has ended")
 }
 
 async fn hold(session: &Session, request: &HoldRequest) -> Result<HoldResponse, Refusal> {
     let job = refusal::job_id(&request.job_id).map_err(|_| not_yours())?;
-    let own = session.hand.session().ok_or_else(not_yours)?;
-    // Noted before it is stored: of two calls at once the later one must not store another token than the noted one.
-    let token = session.hand.token_or(job, attach::fresh).ok_or_else(not_yours)?;
+    let own = session.held_jobs.session().ok_or_else(not_yours)?;
+    // Kept in memory before it is stored, so that two concurrent calls store the same token.
+    let token = session.held_jobs.token_or_insert_with(job, attach::fresh).ok_or_else(not_yours)?;
     let daemon = session.daemon;
     let mut tx = session.app.store.single().await?;
-    // The same token again leaves the row as it is.
-    let held = match jobs::update_token(&mut tx, job, daemon, own, attach::hash(&token)).await {
+    // Storing the same token again changes nothing.
+    let held = match jobs::hold(&mut tx, job, daemon, own, attach::hash(&token)).await {
         Ok(held) if Some(held.attempt) == session.holder(job).epoch => held,
         Ok(_) | Err(coder_store::Error::Stale { .. }) => return Err(not_yours()),
         Err(error) => return Err(error.into()),
     };
     if held.previous_token_hash.is_some() {
-        session.hand.expect_proof(job);
+        session.held_jobs.expect_token_use(job);
     }
     Ok(HoldResponse { token, next_sequence: attach::next_sequence(&held) })
 }
 
-/// The job and its holder, if the token is the newest that was given out on this connection; the database then looks
-/// at the epoch.
+/// The job and its holder, if the token is the newest one of this connection. The database then checks the epoch.
 pub(crate) fn by_token(session: &Session, job: &str, token: &Bytes) -> Result<(JobId, Holder), Refusal> {
     let job = refusal::job_id(job)?;
-    let newest: Option<Sha256Digest> = session.hand.token(job).map(|token| attach::hash(&token));
+    let newest: Option<Hashed> = session.held_jobs.token(job).map(|token| attach::hash(&token));
     if !newest.is_some_and(|newest| newest.verify(&attach::hash(token))) {
         return Err(Refusal::invalid("the token is not the newest of the job"));
     }
     Ok((job, session.holder(job)))
 }
 
-/// The daemon has the newest token, since it used it: a salvage with an older one is not its own.
+/// Stores that the daemon used the newest token. After that, a salvage with an older token is refused.
 pub(crate) async fn note_use(session: &Session, job: JobId, holder: Holder) -> Result<(), Refusal> {
-    if session.hand.prove(job) {
+    if session.held_jobs.note_token_use(job) {
         jobs::update_token_used(&mut session.app.store.single().await?, job, holder).await?;
     }
     Ok(())
@@ -161,7 +160,7 @@ async fn append(session: &Session, request: &LogsRequest) -> Result<LogsResponse
     })?;
     note_use(session, job, holder).await?;
     let canceled = numbered.appended.cancel_requested;
-    session.heard_of(job, canceled, now);
+    session.note_report(job, canceled, now);
     app.events.job_changed(job);
     let next_sequence = u64::try_from(numbered.next_sequence).unwrap_or(1);
     Ok(LogsResponse { next_sequence, canceled, overflowed: numbered.appended.overflowed })
@@ -174,14 +173,14 @@ async fn report_slots(session: &Session, report: &SlotsReport) -> Result<(), Ref
     }
     let mut tx = session.app.store.single().await?;
     let (slots, busy) = (i64::from(report.slots), i64::from(report.busy));
-    let draining = report.draining || session.hand.is_parked();
+    let draining = report.draining || session.held_jobs.is_paused();
     daemons::update_slots(&mut tx, session.daemon, slots, busy, draining).await?;
     Ok(())
 }
 
 async fn report_health(session: &Session, report: &HealthReport) -> Result<(), Refusal> {
     let HealthReport { problem, detail } = report;
-    // People read it in terminals.
+    // It is printed in terminals.
     let is_plain = |text: &str| !text.chars().any(char::is_control);
     if problem.len() > MAX_PROBLEM_SIZE
         || detail.len() > MAX_PROBLEM_DETAIL_SIZE

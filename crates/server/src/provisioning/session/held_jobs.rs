@@ -1,4 +1,4 @@
-//! The jobs that one connection of a daemon holds, by which right, and what its daemon is still to be told.
+//! The jobs that one connection of a daemon holds, and the notifications that wait for the daemon.
 
 use std::collections::HashMap;
 use std::sync::{Mutex, MutexGuard, PoisonError};
@@ -14,59 +14,59 @@ use tokio_util::sync::CancellationToken;
 
 /// How a connection holds a job.
 #[derive(Clone, Default)]
-struct Grip {
-    /// The job's epoch under which this connection got it; none by the official rule.
+struct Hold {
+    /// The job's epoch when this connection got it; `None` for official daemons.
     epoch: Option<i64>,
-    /// The token that was given out on this connection.
+    /// The token that this connection got.
     token: Option<Bytes>,
-    /// Whether the use of the token is news: an older one is kept until then.
-    unproven: bool,
-    /// When a cancel was asked for, as far as this connection knows.
+    /// Whether the token was never used. An older one stays valid until then.
+    token_unused: bool,
+    /// When the job was canceled.
     canceled_at: Option<Timestamp>,
-    /// Whether the daemon was told of the cancel, and whether by force.
-    told: Option<bool>,
+    /// Whether the daemon was told of the cancellation, and whether to force it.
+    cancel_sent: Option<bool>,
 }
 
 #[derive(Default)]
 struct State {
-    session: Option<Sha256Digest>,
-    jobs: HashMap<JobId, Grip>,
+    session: Option<Hashed>,
+    jobs: HashMap<JobId, Hold>,
     revoked: Vec<(JobId, String)>,
-    /// Given out by `words`, but not yet on its way.
-    unsent: bool,
+    /// Whether notifications are being sent.
+    is_sending: bool,
     drain: Option<String>,
-    drain_told: bool,
-    /// The newest drain that was not for this process as far as was known then, and when it was asked for.
-    passed_over: Option<(Timestamp, String)>,
-    parked: bool,
-    /// How often somebody said whether it is parked.
-    parkings: u64,
+    drain_sent: bool,
+    /// The newest drain that did not seem to concern this process, with its time.
+    skipped_drain: Option<(Timestamp, String)>,
+    is_paused: bool,
+    /// How often `is_paused` was set.
+    pause_changes: u64,
     superseded: bool,
 }
 
-/// Something that the daemon should hear.
+/// A notification for the daemon.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Word {
-    /// Take no more jobs and leave.
+pub enum Notification {
+    /// Take no more jobs, and disconnect when the running ones have ended.
     Drain(String),
-    /// End a job; by force or not.
+    /// Stop a job, by force or not.
     Cancel(JobId, bool),
-    /// The server has ended a job, for this reason.
+    /// The server ended a job for this reason.
     Revoked(JobId, String),
 }
 
-/// What one connection holds. Nothing in it outlives the connection: what counts is in the database.
+/// The jobs of one connection. They are lost with the connection: the database decides.
 #[derive(Default)]
-pub struct Hand {
+pub struct HeldJobs {
     state: Mutex<State>,
     changed: Notify,
-    told: Notify,
+    sent: Notify,
     ended: Notify,
     retired: CancellationToken,
-    parking: Notify,
+    pause_changed: Notify,
 }
 
-impl Hand {
+impl HeldJobs {
     /// The session of the daemon process, once it is attached.
     #[must_use]
     pub fn session(&self) -> Option<Sha256Digest> {
@@ -78,25 +78,25 @@ impl Hand {
         self.state().session = Some(session);
     }
 
-    /// A newer connection of the same process has taken everything over.
+    /// A newer connection of the same process took over its jobs.
     pub fn supersede(&self) {
         self.state().superseded = true;
     }
 
-    /// Whether a newer connection has taken everything over.
+    /// Whether a newer connection took over its jobs.
     #[must_use]
     pub fn is_superseded(&self) -> bool {
         self.state().superseded
     }
 
-    /// A job arrived over this connection, or came back to it.
+    /// A job was handed out over this connection, or resumed on it.
     pub fn hold(&self, job: JobId, epoch: Option<i64>, token: Option<Bytes>, canceled_at: Option<Timestamp>) {
-        self.state().jobs.insert(job, Grip { epoch, token, canceled_at, ..Grip::default() });
+        self.state().jobs.insert(job, Hold { epoch, token, canceled_at, ..Hold::default() });
         self.changed.notify_one();
     }
 
-    /// A job of an official daemon that came back and showed it by a message.
-    pub fn notice_official(&self, job: JobId) {
+    /// An official daemon reported on this job after it reconnected.
+    pub fn note_official(&self, job: JobId) {
         self.state().jobs.entry(job).or_default();
     }
 
@@ -106,28 +106,27 @@ impl Hand {
         self.state().jobs.get(&job)?.token.clone()
     }
 
-    /// The newest token of a job in hand, made now when there is none, so that a repeated Hold, or two at once, get the
-    /// same one.
-    pub fn token_or(&self, job: JobId, fresh: impl FnOnce() -> Bytes) -> Option<Bytes> {
-        self.state().jobs.get_mut(&job).map(|grip| grip.token.get_or_insert_with(fresh).clone())
+    /// The newest token of a held job, made when there is none. Repeated and concurrent Hold calls get the same one.
+    pub fn token_or_insert_with(&self, job: JobId, fresh: impl FnOnce() -> Bytes) -> Option<Bytes> {
+        self.state().jobs.get_mut(&job).map(|hold| hold.token.get_or_insert_with(fresh).clone())
     }
 
-    /// An older token of the job is still good for something, until this connection uses the newest.
-    pub fn expect_proof(&self, job: JobId) {
-        if let Some(grip) = self.state().jobs.get_mut(&job) {
-            grip.unproven = true;
+    /// The previous token of the job stays valid until this connection uses the newest.
+    pub fn expect_token_use(&self, job: JobId) {
+        if let Some(hold) = self.state().jobs.get_mut(&job) {
+            hold.token_unused = true;
         }
     }
 
-    /// The newest token was used; says whether that is news.
-    pub fn prove(&self, job: JobId) -> bool {
-        self.state().jobs.get_mut(&job).is_some_and(|grip| std::mem::take(&mut grip.unproven))
+    /// The newest token was used. Returns whether it is the first use.
+    pub fn note_token_use(&self, job: JobId) -> bool {
+        self.state().jobs.get_mut(&job).is_some_and(|hold| std::mem::take(&mut hold.token_unused))
     }
 
-    /// Who `daemon` is to the database when it speaks of this job over this connection.
+    /// The holder of a job when `daemon` reports on it over this connection.
     #[must_use]
     pub fn holder(&self, daemon: DaemonId, job: JobId) -> Holder {
-        let epoch = self.state().jobs.get(&job).and_then(|grip| grip.epoch);
+        let epoch = self.state().jobs.get(&job).and_then(|hold| hold.epoch);
         Holder { daemon, epoch }
     }
 
@@ -140,10 +139,10 @@ impl Hand {
     /// The jobs, each with its epoch.
     #[must_use]
     pub fn jobs(&self) -> Vec<(JobId, Option<i64>)> {
-        self.state().jobs.iter().map(|(job, grip)| (*job, grip.epoch)).collect()
+        self.state().jobs.iter().map(|(job, hold)| (*job, hold.epoch)).collect()
     }
 
-    /// Whether it holds nothing.
+    /// Whether it holds no jobs.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.state().jobs.is_empty()
@@ -162,15 +161,15 @@ impl Hand {
         self.changed.notify_one();
     }
 
-    /// Somebody asked to stop the job.
+    /// The job was canceled.
     pub fn cancel(&self, job: JobId, at: Timestamp) {
-        if let Some(grip) = self.state().jobs.get_mut(&job) {
-            grip.canceled_at.get_or_insert(at);
+        if let Some(hold) = self.state().jobs.get_mut(&job) {
+            hold.canceled_at.get_or_insert(at);
         }
         self.changed.notify_one();
     }
 
-    /// The daemon shall take no more jobs and leave.
+    /// The daemon was drained.
     pub fn drain(&self, reason: &str) {
         self.state().drain.get_or_insert_with(|| reason.to_owned());
         self.changed.notify_one();
@@ -192,70 +191,69 @@ impl Hand {
         self.retired.cancelled().await;
     }
 
-    /// A drain that is for processes which came before `asked_at`; which this one is may turn out otherwise when it
-    /// attaches.
-    pub(crate) fn pass_over(&self, reason: &str, asked_at: Timestamp) {
+    /// Remembers a drain of processes that started before `asked_at`. Attach tells whether this process is one.
+    pub(crate) fn skip_drain(&self, reason: &str, asked_at: Timestamp) {
         let mut state = self.state();
-        if state.passed_over.as_ref().is_none_or(|(newest, _)| *newest <= asked_at) {
-            state.passed_over = Some((asked_at, reason.to_owned()));
+        if state.skipped_drain.as_ref().is_none_or(|(newest, _)| *newest <= asked_at) {
+            state.skipped_drain = Some((asked_at, reason.to_owned()));
         }
     }
 
-    /// The process came at `since`: a drain that was passed over is for it after all if it was asked for later.
-    pub(crate) fn came(&self, since: Timestamp) {
-        let passed_over = self.state().passed_over.take();
-        if let Some((_, reason)) = passed_over.filter(|(asked_at, _)| since <= *asked_at) {
+    /// The process started at `since`. A remembered drain applies if it was requested later.
+    pub(crate) fn set_started_at(&self, since: Timestamp) {
+        let skipped_drain = self.state().skipped_drain.take();
+        if let Some((_, reason)) = skipped_drain.filter(|(asked_at, _)| since <= *asked_at) {
             self.drain(&reason);
         }
     }
 
-    /// No jobs are handed out over this connection, or they are again; says whether that is news.
-    pub fn park(&self, parked: bool) -> bool {
+    /// Stops or restarts handing out jobs over this connection. Returns whether that changed.
+    pub fn set_paused(&self, paused: bool) -> bool {
         let mut state = self.state();
-        state.parkings += 1;
-        let is_news = std::mem::replace(&mut state.parked, parked) != parked;
+        state.pause_changes += 1;
+        let is_news = std::mem::replace(&mut state.is_paused, paused) != paused;
         drop(state);
-        self.parking.notify_waiters();
+        self.pause_changed.notify_waiters();
         is_news
     }
 
-    /// How often [`Self::park`] was called.
+    /// How often [`Self::set_paused`] was called.
     #[must_use]
-    pub fn parkings(&self) -> u64 {
-        self.state().parkings
+    pub fn pause_changes(&self) -> u64 {
+        self.state().pause_changes
     }
 
-    /// As [`Self::park`] with something that was read after `parkings` was: whoever parked it since knows better.
-    pub fn park_unless_newer(&self, parked: bool, parkings: u64) {
+    /// As [`Self::set_paused`], unless that was called since `pause_changes` was read.
+    pub fn set_paused_unless_newer(&self, paused: bool, pause_changes: u64) {
         let mut state = self.state();
-        if state.parkings == parkings {
-            state.parked = parked;
+        if state.pause_changes == pause_changes {
+            state.is_paused = paused;
             drop(state);
-            self.parking.notify_waiters();
+            self.pause_changed.notify_waiters();
         }
     }
 
-    /// Whether no jobs are handed out for now.
+    /// Whether no jobs are handed out.
     #[must_use]
-    pub fn is_parked(&self) -> bool {
-        self.state().parked
+    pub fn is_paused(&self) -> bool {
+        self.state().is_paused
     }
 
-    /// Waits until no jobs are handed out, or they are again.
-    pub async fn until_parked(&self, parked: bool) {
+    /// Waits until [`Self::is_paused`] is `paused`.
+    pub async fn until_paused(&self, paused: bool) {
         loop {
-            let mut changed = std::pin::pin!(self.parking.notified());
+            let mut changed = std::pin::pin!(self.pause_changed.notified());
             // From here on no change is missed.
             changed.as_mut().enable();
-            if self.is_parked() == parked {
+            if self.is_paused() == paused {
                 return;
             }
             changed.await;
         }
     }
 
-    /// Waits until it holds nothing, looking when a job ends.
-    pub async fn emptied(&self) {
+    /// Waits until it holds no jobs.
+    pub async fn until_empty(&self) {
         loop {
             let mut ended = std::pin::pin!(self.ended.notified());
             ended.as_mut().enable();
@@ -266,65 +264,69 @@ impl Hand {
         }
     }
 
-    /// What is to be said now, and in how much time there will be something else if nothing changes.
-    pub fn words(&self, now: Timestamp, force_after: Duration) -> (Vec<Word>, Option<Duration>) {
+    /// The notifications to send now, and the time until the next one is due.
+    pub fn next_notifications(
+        &self,
+        now: Timestamp,
+        force_after: Duration,
+    ) -> (Vec<Notification>, Option<Duration>) {
         let mut state = self.state();
-        let mut words: Vec<_> = std::mem::take(&mut state.revoked)
+        let mut notifications: Vec<_> = std::mem::take(&mut state.revoked)
             .into_iter()
-            .map(|(job, why)| Word::Revoked(job, why))
+            .map(|(job, why)| Notification::Revoked(job, why))
             .collect();
-        state.unsent = !words.is_empty();
+        state.is_sending = !notifications.is_empty();
         let mut next: Option<Duration> = None;
-        for (job, grip) in &mut state.jobs {
-            let Some(at) = grip.canceled_at else { continue };
-            // A clock that went back counts as no time.
+        for (job, hold) in &mut state.jobs {
+            let Some(at) = hold.canceled_at else { continue };
+            // When the clock went back, no time has passed.
             let elapsed = Duration::try_from(now.duration_since(at)).unwrap_or_default();
             let left = force_after.saturating_sub(elapsed);
-            if left.is_zero() && grip.told != Some(true) {
-                grip.told = Some(true);
-                words.push(Word::Cancel(*job, true));
-            } else if grip.told.is_none() {
-                grip.told = Some(false);
-                words.push(Word::Cancel(*job, false));
+            if left.is_zero() && hold.cancel_sent != Some(true) {
+                hold.cancel_sent = Some(true);
+                notifications.push(Notification::Cancel(*job, true));
+            } else if hold.cancel_sent.is_none() {
+                hold.cancel_sent = Some(false);
+                notifications.push(Notification::Cancel(*job, false));
             }
             if !left.is_zero() {
                 next = Some(next.map_or(left, |next| next.min(left)));
             }
         }
-        if let Some(reason) = state.drain.clone().filter(|_| !state.drain_told) {
-            state.drain_told = true;
-            words.push(Word::Drain(reason));
+        if let Some(reason) = state.drain.clone().filter(|_| !state.drain_sent) {
+            state.drain_sent = true;
+            notifications.push(Notification::Drain(reason));
         }
-        (words, next)
+        (notifications, next)
     }
 
-    /// Waits until there may be something to say, or the jobs are others. One task waits.
+    /// Waits until there may be notifications, or the jobs changed. Only one task may wait.
     pub async fn changed(&self) {
         self.changed.notified().await;
     }
 
-    /// What [`Self::words`] gave out last is on its way.
-    pub fn told(&self) {
-        self.state().unsent = false;
-        self.told.notify_waiters();
+    /// The last result of [`Self::next_notifications`] was sent.
+    pub fn mark_sent(&self) {
+        self.state().is_sending = false;
+        self.sent.notify_waiters();
     }
 
-    /// Waits until every revocation is on its way, if anybody listens.
-    pub async fn all_told(&self) {
+    /// Waits until every revocation was sent.
+    pub async fn until_sent(&self) {
         loop {
-            let mut told = std::pin::pin!(self.told.notified());
-            // From here on no call is missed.
-            told.as_mut().enable();
-            if self.is_all_told() {
+            let mut sent = std::pin::pin!(self.sent.notified());
+            // From here on no wake-up is missed.
+            sent.as_mut().enable();
+            if self.is_all_sent() {
                 return;
             }
-            told.await;
+            sent.await;
         }
     }
 
-    fn is_all_told(&self) -> bool {
+    fn is_all_sent(&self) -> bool {
         let state = self.state();
-        state.revoked.is_empty() && !state.unsent
+        state.revoked.is_empty() && !state.is_sending
     }
 
     fn state(&self) -> MutexGuard<'_, State> {
@@ -332,9 +334,9 @@ impl Hand {
     }
 }
 
-impl std::fmt::Debug for Hand {
+impl std::fmt::Debug for HeldJobs {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Hand").field("jobs", &self.jobs()).finish_non_exhaustive()
+        f.debug_struct("HeldJobs").field("jobs", &self.jobs()).finish_non_exhaustive()
     }
 }
 
@@ -351,42 +353,58 @@ mod tests {
 
     #[test]
     fn a_cancel_is_said_once_and_by_force_when_its_time_is_over() {
-        let (hand, job) = (Hand::default(), JobId::random());
-        hand.hold(job, Some(1), None, None);
-        assert_eq!(hand.words(START, MINUTE), (vec![], None));
-        hand.cancel(job, START);
-        assert_eq!(hand.words(later(20), MINUTE), (vec![Word::Cancel(job, false)], Some(MINUTE * 2 / 3)));
-        assert_eq!(hand.words(later(59), MINUTE), (vec![], Some(Duration::from_secs(1))));
-        assert_eq!(hand.words(later(60), MINUTE), (vec![Word::Cancel(job, true)], None));
-        assert_eq!(hand.words(later(61), MINUTE), (vec![], None));
-        hand.cancel(JobId::random(), START);
-        assert_eq!(hand.words(later(61), MINUTE), (vec![], None), "not a job of this connection");
+        let (held_jobs, job) = (HeldJobs::default(), JobId::random());
+        held_jobs.hold(job, Some(1), None, None);
+        assert_eq!(held_jobs.next_notifications(START, MINUTE), (vec![], None));
+        held_jobs.cancel(job, START);
+        assert_eq!(
+            held_jobs.next_notifications(later(20), MINUTE),
+            (vec![Notification::Cancel(job, false)], Some(MINUTE * 2 / 3))
+        );
+        assert_eq!(held_jobs.next_notifications(later(59), MINUTE), (vec![], Some(Duration::from_secs(1))));
+        assert_eq!(
+            held_jobs.next_notifications(later(60), MINUTE),
+            (vec![Notification::Cancel(job, true)], None)
+        );
+        assert_eq!(held_jobs.next_notifications(later(61), MINUTE), (vec![], None));
+        held_jobs.cancel(JobId::random(), START);
+        assert_eq!(
+            held_jobs.next_notifications(later(61), MINUTE),
+            (vec![], None),
+            "not a job of this connection"
+        );
     }
 
     #[test]
     fn a_cancel_of_long_ago_is_forced_at_once_and_a_clock_that_went_back_waits() {
-        let (hand, old, odd) = (Hand::default(), JobId::random(), JobId::random());
-        hand.hold(old, Some(2), None, Some(later(-120)));
-        assert_eq!(hand.words(START, MINUTE).0, [Word::Cancel(old, true)]);
-        hand.hold(odd, Some(1), None, Some(later(500)));
-        assert_eq!(hand.words(START, MINUTE), (vec![Word::Cancel(odd, false)], Some(MINUTE)));
+        let (held_jobs, old, odd) = (HeldJobs::default(), JobId::random(), JobId::random());
+        held_jobs.hold(old, Some(2), None, Some(later(-120)));
+        assert_eq!(held_jobs.next_notifications(START, MINUTE).0, [Notification::Cancel(old, true)]);
+        held_jobs.hold(odd, Some(1), None, Some(later(500)));
+        assert_eq!(
+            held_jobs.next_notifications(START, MINUTE),
+            (vec![Notification::Cancel(odd, false)], Some(MINUTE))
+        );
     }
 
     #[tokio::test]
     async fn a_revocation_is_said_once_and_takes_the_job_away() {
-        let (hand, job, other) = (Hand::default(), JobId::random(), JobId::random());
-        hand.hold(job, Some(1), None, None);
-        hand.end(other, Some("not here"));
-        hand.end(job, Some("gone"));
-        hand.end(job, Some("again"));
-        assert!(hand.is_empty() && !hand.has(job));
-        assert_eq!(hand.words(START, MINUTE).0, [Word::Revoked(job, "gone".to_owned())]);
-        assert!(!hand.is_all_told(), "it is not on its way yet");
-        hand.told();
-        hand.drain("please");
-        hand.drain("again");
-        assert_eq!(hand.words(START, MINUTE).0, [Word::Drain("please".to_owned())]);
-        assert_eq!(hand.words(START, MINUTE).0, []);
-        hand.all_told().await;
+        let (held_jobs, job, other) = (HeldJobs::default(), JobId::random(), JobId::random());
+        held_jobs.hold(job, Some(1), None, None);
+        held_jobs.end(other, Some("not here"));
+        held_jobs.end(job, Some("gone"));
+        held_jobs.end(job, Some("again"));
+        assert!(held_jobs.is_empty() && !held_jobs.has(job));
+        assert_eq!(
+            held_jobs.next_notifications(START, MINUTE).0,
+            [Notification::Revoked(job, "gone".to_owned())]
+        );
+        assert!(!held_jobs.is_all_sent(), "it is not on its way yet");
+        held_jobs.mark_sent();
+        held_jobs.drain("please");
+        held_jobs.drain("again");
+        assert_eq!(held_jobs.next_notifications(START, MINUTE).0, [Notification::Drain("please".to_owned())]);
+        assert_eq!(held_jobs.next_notifications(START, MINUTE).0, []);
+        held_jobs.until_sent().await;
     }
 }

@@ -1,7 +1,7 @@
-//! One connected daemon: how it joined, what it is to the server, what it holds. `serve` lists the calls that it can make.
+//! A connected daemon. `serve` lists its calls.
 
-pub mod admit;
 pub mod attach;
+pub mod authenticate;
 pub mod connected_daemons;
 pub mod extensions;
 pub mod held_jobs;
@@ -20,72 +20,72 @@ use coder_store::jobs::Holder as JobHolder;
 use coder_wire::extension::{Extension, Extensions};
 use tokio_util::sync::CancellationToken;
 
-use self::admit::{Admitted, PresentedKey};
-use self::connected_daemons::{Connection, Who};
-use self::held_jobs::Hand;
+use self::authenticate::{Authenticated, PresentedKey};
+use self::connected_daemons::{DaemonIdentity, Registration};
+use self::held_jobs::HeldJobs;
 use super::dispatch::wait_queue::Domain;
 use crate::context::App;
 use crate::memory::Holder;
 
-/// How soon the end of a connection is seen after a message could not be sent over it.
+/// How long the end of a connection may take to be noticed after a message could not be sent.
 const END_SEEN: Duration = Duration::from_secs(1);
 
-/// What a daemon is to the server while it is connected. Its id, organization and tags come from here, never from its
-/// messages.
+/// A connected daemon. Its id, organization and tags come from here, never from its messages.
 pub struct Session {
     /// The shared context.
     pub app: App,
     /// Its row, which owns its jobs.
     pub daemon: DaemonId,
-    /// Under which URL it reached the server.
+    /// The URL at which it reached the server.
     pub url: String,
-    /// What was granted to it.
+    /// The extensions that were granted.
     pub granted: Extensions,
-    pub(crate) hand: Arc<Hand>,
+    pub(crate) held_jobs: Arc<HeldJobs>,
     pub(crate) presented_key: Option<PresentedKey>,
     pub(crate) user: Option<UserId>,
     /// The id of the token that it joined with.
     pub(crate) token: Option<Arc<str>>,
     pub(crate) organization: OrganizationId,
-    /// The session that its process gets at its first Attach; any when none is given.
+    /// The session that its process gets at its first Attach; a random one when `None`.
     pub(crate) preset: Option<Bytes>,
-    pub(crate) connection: Connection,
-    /// Whom its memory counts against.
+    pub(crate) registration: Registration,
+    /// The accounts for its memory.
     pub(crate) holds: Holder,
-    /// What its row calls this connection.
+    /// The id of this connection in its row.
     row_connection: Option<Arc<str>>,
     domain: Arc<Domain>,
     close: CancellationToken,
-    /// Fires when the connection has ended, for handlers that still run.
-    gone: CancellationToken,
+    /// Fires when the connection has ended.
+    ended: CancellationToken,
 }
 
 impl Session {
     /// A session of an official daemon whose row was just written.
     #[must_use]
-    pub fn new(app: App, daemon: DaemonId, join: &NewDaemon, url: String) -> Self {
-        let admitted = Admitted::official(join.clone());
-        Self::admitted(app, daemon, &admitted, url)
+    pub fn new(app: App, daemon: DaemonId, join: &Join, url: String) -> Self {
+        let authenticated = Authenticated::official(join.clone());
+        Self::authenticated(app, daemon, &authenticated, url)
     }
 
-    /// A session of a daemon that was admitted and whose row was just written.
+    /// A session of an authenticated daemon whose row was just written.
     #[must_use]
-    pub fn admitted(app: App, daemon: DaemonId, admitted: &Admitted, url: String) -> Self {
-        let (close, join, hand) = (CancellationToken::new(), &admitted.join, Arc::new(Hand::default()));
-        let token: Option<Arc<str>> = admitted.token.as_deref().map(Arc::from);
-        let who = Who {
+    pub fn authenticated(app: App, daemon: DaemonId, authenticated: &Authenticated, url: String) -> Self {
+        let (close, join, held_jobs) =
+            (CancellationToken::new(), &authenticated.join, Arc::new(HeldJobs::default()));
+        let token: Option<Arc<str>> = authenticated.token.as_deref().map(Arc::from);
+        let identity = DaemonIdentity {
             daemon,
             organization: join.organization_id,
             key: join.key_id,
-            user: admitted.user,
+            user: authenticated.user,
             token: token.clone(),
             is_personal: join.tags.is_user_scoped(),
-            is_deaf: admitted.is_deaf(),
+            cannot_drain: authenticated.cannot_drain(),
             since: app.now(),
         };
-        let connection = app.scheduler.connected().add(who, close.clone(), Arc::clone(&hand));
+        let registration = app.scheduler.connected().add(identity, close.clone(), Arc::clone(&held_jobs));
         let domain = Domain::new(join.organization_id, join.provisioners.clone(), join.tags.clone());
-        let holds = app.memory.holder(match admitted.user {
+        let holds = app.memory.holder(match authenticated.user {
             Some(user) => user.0.as_u128(),
             None => join.key_id.0.as_u128(),
         });
@@ -93,55 +93,54 @@ impl Session {
             app,
             daemon,
             url,
-            granted: admitted.extensions,
-            hand,
-            presented_key: admitted.presented_key.clone(),
-            user: admitted.user,
+            granted: authenticated.extensions,
+            held_jobs,
+            presented_key: authenticated.presented_key.clone(),
+            user: authenticated.user,
             token,
             organization: join.organization_id,
             preset: None,
-            connection,
+            registration,
             holds,
             row_connection: None,
             domain: Arc::new(domain),
             close,
-            gone: CancellationToken::new(),
+            ended: CancellationToken::new(),
         }
     }
 
-    /// Its process gets this session, which somebody else knows, too.
+    /// Gives its process this session at its first Attach.
     #[must_use]
     pub fn with_session(self, session: Bytes) -> Self {
         Self { preset: Some(session), ..self }
     }
 
-    /// Its row was written for this connection: its end is noted there, and a drain holds on that it could not be told.
+    /// Its row names this connection. A drain of a daemon without the extension `drain` continues.
     #[must_use]
     pub fn joined(self, joined: &JoinedDaemon) -> Self {
         if let Some(drain) = joined.drain.as_ref().filter(|_| !self.granted.has(Extension::Drain)) {
-            self.hand.park(true);
-            self.hand.drain(&drain.reason);
+            self.held_jobs.set_paused(true);
+            self.held_jobs.drain(&drain.reason);
         }
         let row: Arc<str> = joined.connection.as_str().into();
-        self.app.scheduler.connected().set_row(&self.connection, Some(Arc::clone(&row)));
+        self.app.scheduler.connected().set_row(&self.registration, Some(Arc::clone(&row)));
         Self { row_connection: Some(row), ..self }
     }
 
-    /// How often drains and their ends were heard of over this connection; ask before its row is read.
+    /// A counter of drains and undrains of this connection. Read it before the row.
     #[must_use]
-    pub fn drains_heard(&self) -> u64 {
-        self.hand.parkings()
+    pub fn drain_changes(&self) -> u64 {
+        self.held_jobs.pause_changes()
     }
 
-    /// What its row said when it was read after `heard`: somebody may have asked since it was written. Whoever asked since
-    /// it was read knows better.
-    pub fn set_drained(&self, draining: bool, heard: u64) {
+    /// Sets whether its row was drained, unless it was drained or undrained since `drain_changes` was read.
+    pub fn set_drained(&self, draining: bool, drain_changes: u64) {
         if !self.granted.has(Extension::Drain) {
-            self.hand.park_unless_newer(draining, heard);
+            self.held_jobs.set_paused_unless_newer(draining, drain_changes);
         }
     }
 
-    /// Whether it takes its user's jobs only.
+    /// Whether it takes only its user's jobs.
     pub(crate) fn is_personal(&self) -> bool {
         self.domain.tags.is_user_scoped()
     }
@@ -152,27 +151,27 @@ impl Session {
         self.granted.has(Extension::Resume)
     }
 
-    /// Who this connection is to the database when it speaks of a job.
+    /// The holder of a job when this connection reports on it.
     #[must_use]
     pub fn holder(&self, job: JobId) -> JobHolder {
-        self.hand.holder(self.daemon, job)
+        self.held_jobs.holder(self.daemon, job)
     }
 
-    /// The daemon has shown that it holds this job.
-    pub(crate) fn heard_of(&self, job: JobId, canceled: bool, now: Timestamp) {
-        self.hand.notice_official(job);
+    /// The daemon reported on this job, so it holds it.
+    pub(crate) fn note_report(&self, job: JobId, canceled: bool, now: Timestamp) {
+        self.held_jobs.note_official(job);
         if canceled {
-            self.hand.cancel(job, now);
+            self.held_jobs.cancel(job, now);
         }
     }
 
-    /// The job has ended by the daemon's report.
-    pub(crate) fn let_go(&self, job: JobId) {
-        self.hand.end(job, None);
+    /// The daemon's report ended the job.
+    pub(crate) fn job_ended(&self, job: JobId) {
+        self.held_jobs.end(job, None);
     }
 
-    /// Waits a moment for the end of the connection; says whether it has come.
+    /// Waits a moment for the end of the connection. Returns whether it ended.
     async fn is_ending(&self) -> bool {
-        tokio::time::timeout(END_SEEN, self.gone.cancelled()).await.is_ok()
+        tokio::time::timeout(END_SEEN, self.ended.cancelled()).await.is_ok()
     }
 }

@@ -1,4 +1,4 @@
-//! What the server says unasked: drain, cancel, revocation (docs/extensions.md, Notices).
+//! Notifications from the server to a daemon: drain, cancellation, revocation (docs/extensions.md, Notices).
 
 use coder_wire::drpc::Status;
 use coder_wire::extension::messages::notification::Notification as Kind;
@@ -7,24 +7,26 @@ use coder_wire::extension::{Extension, Extensions, NotificationSender};
 use tokio::time::sleep;
 
 use super::Session;
-use super::held_jobs::Word;
+use super::held_jobs::Notification;
 
-/// For people.
+/// Reasons that people read.
 const CANCELED: &str = "somebody canceled the job";
 const FORCED: &str = "the job was canceled, and its time to stop is over";
 
-/// Says what there is to say until the daemon listens no longer. Nothing is done while there is nothing to say.
-pub(crate) async fn tell(session: &Session, notifications: &mut NotificationSender) -> Result<(), Status> {
+/// Sends notifications until the daemon closes the stream.
+pub(crate) async fn send(session: &Session, notices: &mut NoticeSender) -> Result<(), Status> {
     let force_after = session.app.config.provisioning.force_cancel_after;
     loop {
-        let (words, next) = session.hand.words(session.app.now(), force_after);
-        for notification in words.into_iter().filter_map(|word| notification(word, session.granted)) {
-            if notifications.send(&notification).await.is_err() {
-                // The connection is gone, and with it whoever would hear it.
+        let (notifications, next) = session.held_jobs.next_notifications(session.app.now(), force_after);
+        for message in
+            notifications.into_iter().filter_map(|notification| message(notification, session.granted))
+        {
+            if notices.send(&message).await.is_err() {
+                // The connection has ended.
                 return Ok(());
             }
         }
-        session.hand.told();
+        session.held_jobs.mark_sent();
         let timer = async {
             match next {
                 Some(time) => sleep(time).await,
@@ -32,21 +34,21 @@ pub(crate) async fn tell(session: &Session, notifications: &mut NotificationSend
             }
         };
         tokio::select! {
-            () = notifications.closed() => return Ok(()),
-            () = session.hand.changed() => {}
+            () = notices.gone() => return Ok(()),
+            () = session.held_jobs.changed() => {}
             () = timer => {}
         }
     }
 }
 
-fn notification(word: Word, granted: Extensions) -> Option<Notification> {
-    let (extension, kind) = match word {
-        Word::Drain(reason) => (Extension::Drain, Kind::Drain(Drain { reason })),
-        Word::Cancel(job, force) => {
+fn message(notification: Notification, granted: Extensions) -> Option<Notice> {
+    let (extension, kind) = match notification {
+        Notification::Drain(reason) => (Extension::Drain, Kind::Drain(Drain { reason })),
+        Notification::Cancel(job, force) => {
             let reason = if force { FORCED } else { CANCELED }.to_owned();
             (Extension::Cancel, Kind::JobCancel(JobCancel { job_id: job.to_string(), reason, force }))
         }
-        Word::Revoked(job, reason) => {
+        Notification::Revoked(job, reason) => {
             (Extension::Cancel, Kind::JobRevoked(JobRevoked { job_id: job.to_string(), reason }))
         }
     };

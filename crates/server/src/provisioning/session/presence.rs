@@ -1,5 +1,5 @@
-//! Which daemons are connected, and rows of daemons that are connected more than once: when one connection ends, the row
-//! names another one.
+//! Which daemons are connected. The row of a daemon with several connections names one of them, and another one when that
+//! ends.
 
 use std::sync::Arc;
 
@@ -11,24 +11,24 @@ use jiff::SignedDuration;
 
 use crate::context::App;
 
-/// A daemon that is not connected, as far as is known, and was not seen for so long is offline.
+/// A daemon without a known connection is offline when it was not seen for so long.
 pub const STALE_AFTER: SignedDuration = SignedDuration::from_secs(90);
 
-/// The daemons that are known to be connected. Clocks do not matter: those of this server are in memory, and another
-/// server runs as long as it is heard.
+/// The daemons that are known to be connected, without comparing clocks: those of this server, and those of other servers
+/// that send heartbeats.
 #[must_use]
 pub fn connected(app: &App) -> ConnectedDaemons {
     let (server, servers) = (app.events.outbox().own(), app.events.outbox().running());
     ConnectedDaemons { server, daemons: app.scheduler.connected().daemons(), servers }
 }
 
-/// What counts as seen within `age`.
+/// The condition for daemons that were seen within `age`.
 #[must_use]
 pub fn seen_within(app: &App, age: SignedDuration) -> Liveness {
     seen_within_of(app, app.now(), age)
 }
 
-/// What counted as seen within `age` at another moment.
+/// As [`seen_within`], at another time.
 #[must_use]
 pub fn seen_within_of(app: &App, at: Timestamp, age: SignedDuration) -> Liveness {
     let since = at.checked_sub(age).unwrap_or(Timestamp::MIN);
@@ -41,7 +41,7 @@ pub fn seen_within_of(app: &App, at: Timestamp, age: SignedDuration) -> Liveness
 ///
 /// # Errors
 /// When the database fails; the next heartbeat then says that the daemon is there.
-pub async fn go_on(
+pub async fn set_connection(
     app: &App,
     daemon: DaemonId,
     mut ended: Option<Arc<str>>,
@@ -52,7 +52,7 @@ pub async fn go_on(
         daemons::update_connection(&mut tx, daemon, ended.as_deref(), &row).await?;
         match app.scheduler.connected().row(daemon) {
             Some(there) if there == row => return Ok(()),
-            // It has ended meanwhile, when the row did not name it yet.
+            // It ended before the row named it.
             Some(another) => ended = Some(std::mem::replace(&mut row, another)),
             None => return daemons::update_disconnected(&mut tx, daemon, &row, app.now()).await,
         }
@@ -63,14 +63,14 @@ pub async fn go_on(
 ///
 /// # Errors
 /// When the database fails.
-pub async fn elsewhere_left(app: &App, daemons: &[DaemonId]) -> Result<(), Error> {
+pub async fn left_on_other_servers(app: &App, daemons: &[DaemonId]) -> Result<(), Error> {
     if daemons.is_empty() {
         return Ok(());
     }
     let left = daemons::list_disconnected(&mut app.store.reader().await?, daemons).await?;
     for daemon in left {
         if let Some(row) = app.scheduler.connected().row(daemon) {
-            go_on(app, daemon, None, row).await?;
+            set_connection(app, daemon, None, row).await?;
         }
     }
     Ok(())

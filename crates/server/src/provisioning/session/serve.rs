@@ -23,22 +23,22 @@ use super::{Session, presence};
 use crate::events::hint::Hint;
 use crate::provisioning::credentials::expiry;
 use crate::provisioning::dispatch::payload;
-use crate::provisioning::dispatch::scheduler::{BROKEN, Claimed, Outcome, Taker};
+use crate::provisioning::dispatch::scheduler::{AcquireOutcome, BROKEN, Claimed, WaitingDaemon};
 use crate::provisioning::reports::refusal::Refusal;
 use crate::provisioning::reports::{complete, fail, module_files, quota, update};
 use crate::provisioning::rescue::lost;
 use crate::retry::{RETRY_AFTER, retry_while};
 use crate::spool::Spool;
-use crate::stored::Stored;
+use crate::stored_file::StoredFile;
 
-/// How long a call waits for a database that is away; daemons give an update 30 s and repeat the others for ever.
-const DATABASE_AWAY: Duration = Duration::from_secs(60);
-/// After this time the daemon is sent away instead. It gives an update 30 s in all while it is connected, and then ends
-/// the job; without a connection it waits for minutes, and nobody can join while the database is away.
-const SENT_AWAY: Duration = Duration::from_secs(15);
+/// How long a call waits for an unavailable database. Daemons give an update 30 s and repeat other calls for ever.
+const DATABASE_WAIT: Duration = Duration::from_secs(60);
+/// After this time the daemon is disconnected instead. While it is connected, it gives an update 30 s in all and then ends
+/// the job. Without a connection it waits for minutes, and nobody can join while the database is unavailable.
+const DISCONNECT_AFTER: Duration = Duration::from_secs(15);
 
 impl Session {
-    /// Serves the daemon until it leaves, its key ends, or the server stops.
+    /// Serves the daemon until it disconnects, its key ends, or the server stops.
     pub async fn run(self, io: impl ByteStream) {
         let (daemon, close, stop) = (self.daemon, self.close.clone(), self.app.lifecycle.soft().clone());
         let holder = self.holds.connection();
@@ -59,13 +59,13 @@ impl Session {
             tokio::select! {
                 () = close.cancelled() => {}
                 () = stop.cancelled() => {}
-                () = expiry::reached(&this) => {}
+                () = expiry::reached_end(&this) => {}
             }
             session.close().await;
         };
         let watching = async {
             session.closed().await;
-            this.gone.cancel();
+            this.ended.cancel();
             std::future::pending::<()>().await
         };
         let mut watching = std::pin::pin!(watching);
@@ -77,79 +77,78 @@ impl Session {
                 () = watching => unreachable!("watching never ends"),
             },
         };
-        tracing::info!(%daemon, %reason, "provisioner daemon left");
+        tracing::info!(daemon_id = %daemon, %reason, "provisioner daemon disconnected");
         Box::pin(lost::connection(&this)).await;
         Box::pin(this.note_left()).await;
     }
 
-    /// Lists shall not call a daemon idle that has left. One that was sent away by a server that stops is back in a
-    /// moment.
+    /// Stores that the daemon disconnected, so that lists show it as offline. A daemon that a stopping server disconnects
+    /// reconnects in a moment.
     pub(crate) async fn note_left(&self) {
         let Some(connection) = &self.row_connection else { return };
         let (app, daemon, connected) = (&self.app, self.daemon, self.app.scheduler.connected());
-        // Whoever lets it go on for the row from here on sees that it has ended.
-        connected.set_row(&self.connection, None);
+        // From here on no other task writes this connection into the row.
+        connected.set_row(&self.registration, None);
         if app.lifecycle.soft().is_cancelled() {
             return;
         }
         let noted = async {
             if let Some(another) = connected.row(daemon) {
-                return presence::go_on(app, daemon, Some(Arc::clone(connection)), another).await;
+                return presence::set_connection(app, daemon, Some(Arc::clone(connection)), another).await;
             }
-            daemons::update_disconnected(&mut app.store.single().await?, daemon, connection, app.now())
-                .await?;
-            // It may be connected to another server, too.
-            app.events.tell(Hint::Left(daemon));
+            daemons::update_left(&mut app.store.single().await?, daemon, connection, app.now()).await?;
+            // It may be connected to another server as well.
+            app.events.notify(Hint::Left(daemon));
             Ok(())
         };
         if let Err(error) = noted.await {
-            tracing::debug!(%daemon, %error, "that a daemon left shows when it was not seen for long");
+            tracing::debug!(daemon_id = %daemon, %error, "cannot store that a daemon disconnected");
         }
     }
 
-    /// Makes the message for a job, waiting for a database that is away: the job has been taken, and its daemon waits.
+    /// Builds the message for a claimed job. It waits for an unavailable database.
     async fn payload(&self, job: JobId) -> Result<AcquiredJob, payload::Error> {
         let since = Instant::now();
         let is_worth_it = |error: &payload::Error| {
-            let waits = error.is_retryable() && since.elapsed() < DATABASE_AWAY && !self.gone.is_cancelled();
+            let waits = error.is_retryable() && since.elapsed() < DATABASE_WAIT && !self.ended.is_cancelled();
             if waits {
-                tracing::debug!(%job, %error, "a job waits for the database to be handed out");
+                tracing::debug!(job_id = %job, %error, "a claimed job waits for the database");
             }
             waits
         };
-        retry_while(|| payload::make(self, job), is_worth_it).await
+        retry_while(|| payload::build_message(self, job), is_worth_it).await
     }
 
-    /// Makes the message for a job and delivers it.
+    /// Builds the message for a job and delivers it.
     async fn deliver(&self, claimed: Claimed, call: &mut Acquire) -> Result<(), Status> {
         let job = claimed.job();
-        // From here on the end of the connection knows of it.
-        self.hand.hold(job, claimed.epoch(), None, None);
+        // From here on the end of the connection ends the job as well.
+        self.held_jobs.hold(job, claimed.epoch(), None, None);
         let message = match self.payload(job).await {
             Ok(message) => message,
             Err(error) => return Err(self.invalidate(claimed, &error).await),
         };
-        // A daemon that asked to stop waiting listens for the answer; one that is gone does not.
-        if call.closed().now_or_never() == Some(CloseReason::Disconnected) {
-            self.hand.end(job, None);
+        // A daemon that canceled the call still reads the answer. A disconnected one does not.
+        if call.given_up().now_or_never() == Some(GivenUp::Broken) {
+            self.held_jobs.end(job, None);
             return Err(Status::new(BROKEN));
         }
         match call.deliver(&message).await {
             Ok(()) => {
                 claimed.delivered();
-                tracing::info!(%job, daemon = %self.daemon, "job handed out");
+                tracing::info!(job_id = %job, daemon_id = %self.daemon, "job handed out");
                 Ok(())
             }
             Err(error @ drpc::Error::TooLarge { .. }) => {
                 Err(self.invalidate(claimed, &payload::Error::Unsendable(error.to_string())).await)
             }
-            // It may have arrived: the daemon says so when it comes back.
-            Err(error) if self.hand.session().is_some() && self.resumes() && self.is_ending().await => {
+            // It may have arrived. The daemon lists it when it reconnects.
+            Err(error) if self.held_jobs.session().is_some() && self.resumes() && self.is_ending().await => {
                 claimed.delivered();
                 Err(Status::chain(&error))
             }
             Err(error) => {
-                self.hand.end(job, None);
+                self.held_jobs.end(job, None);
                 Err(Status::chain(&error))
             }
         }
@@ -161,22 +160,21 @@ impl Session {
         let failed = transaction!(self.app.store, coder_store::Error, |tx| {
             jobs::fail(tx, job, self.holder(job), &text, "", now).await
         });
-        self.hand.end(job, None);
+        self.held_jobs.end(job, None);
         match failed {
             Ok(()) | Err(coder_store::Error::Stale { .. }) => {
                 claimed.delivered();
                 self.app.events.job_ended(job);
             }
             Err(error) => {
-                tracing::error!(%job, %error, "a job that cannot be handed out could not be failed")
+                tracing::error!(job_id = %job, %error, "cannot fail a job that could not be handed out")
             }
         }
-        tracing::warn!(%job, error = text, "a job cannot be handed out");
+        tracing::warn!(job_id = %job, error = text, "cannot hand out a job");
         Status::new(format!("request job was invalidated: {text}"))
     }
 
-    /// What to do about a refused call: nothing when it should be tried again because the database is away, or the
-    /// text that the daemon sees.
+    /// What to do about a refused call: `None` to try again because the database is unavailable, or the error for the daemon.
     pub(crate) async fn refused(
         &self,
         call: &'static str,
@@ -184,24 +182,24 @@ impl Session {
         since: Instant,
         canceled: &CancellationToken,
     ) -> Option<Status> {
-        if refusal.is_retryable() && since.elapsed() < DATABASE_AWAY && !canceled.is_cancelled() {
-            if since.elapsed() >= SENT_AWAY && !self.close.is_cancelled() {
-                tracing::warn!(call, daemon = %self.daemon, "the database is away for long, the daemon shall connect again");
+        if refusal.is_retryable() && since.elapsed() < DATABASE_WAIT && !canceled.is_cancelled() {
+            if since.elapsed() >= DISCONNECT_AFTER && !self.close.is_cancelled() {
+                tracing::warn!(call, daemon_id = %self.daemon, "the database is unavailable for long, disconnecting the daemon");
                 self.close.cancel();
             }
             sleep(RETRY_AFTER).await;
             return None;
         }
         if let Refusal::Store(error) = &refusal {
-            tracing::error!(call, daemon = %self.daemon, error = error_chain::describe(error), "a daemon's call failed");
+            tracing::error!(call, daemon_id = %self.daemon, error = Status::chain(error).text, "a daemon's call failed");
         } else {
-            tracing::debug!(call, daemon = %self.daemon, %refusal, "a daemon's call was refused");
+            tracing::debug!(call, daemon_id = %self.daemon, %refusal, "a daemon's call was refused");
         }
         Some(Status::new(refusal.to_string()))
     }
 }
 
-/// Runs a call, again while the database is away.
+/// Runs a call, and repeats it while the database is unavailable.
 macro_rules! answer {
     ($session:ident, $call:literal, $canceled:ident, $attempt:expr) => {{
         let since = Instant::now();
@@ -222,42 +220,42 @@ pub(super) use answer;
 
 impl Service for Session {
     type Upload = Spool;
-    type Download = Stored;
+    type Download = StoredFile;
 
     async fn acquire(&self, call: &mut Acquire) -> Result<(), Status> {
-        let taker = Taker { daemon: self.daemon, session: self.hand.session() };
+        let waiting = WaitingDaemon { daemon: self.daemon, session: self.held_jobs.session() };
         loop {
             let ended = AtomicBool::new(false);
             let outcome = {
                 let end = async {
                     tokio::select! {
-                        _ = call.closed() => {}
-                        () = self.hand.retired() => {}
+                        _ = call.given_up() => {}
+                        () = self.held_jobs.retired() => {}
                         () = self.close.cancelled() => {}
                     }
                     ended.store(true, Ordering::Relaxed);
                 };
                 let mut end = std::pin::pin!(end);
-                // An empty answer would only make a drained daemon ask again at once.
+                // A drained daemon waits here. After an empty answer it would call again at once.
                 tokio::select! {
                     biased;
                     () = end.as_mut() => return Ok(()),
-                    () = self.hand.until_parked(false) => {}
+                    () = self.held_jobs.until_paused(false) => {}
                 }
                 let cancel = async {
                     tokio::select! {
                         () = end => {}
-                        () = self.hand.until_parked(true) => {}
+                        () = self.held_jobs.until_paused(true) => {}
                     }
                 };
-                self.app.scheduler.acquire(&self.domain, taker, cancel).await
+                self.app.scheduler.acquire(&self.domain, waiting, cancel).await
             };
             match outcome {
-                Ok(Outcome::Canceled) if ended.load(Ordering::Relaxed) => return Ok(()),
-                Ok(Outcome::Canceled) => {}
-                Ok(Outcome::Job(claimed)) => return Box::pin(self.deliver(claimed, call)).await,
+                Ok(AcquireOutcome::Canceled) if ended.load(Ordering::Relaxed) => return Ok(()),
+                Ok(AcquireOutcome::Canceled) => {}
+                Ok(AcquireOutcome::Job(claimed)) => return Box::pin(self.deliver(claimed, call)).await,
                 Err(error) => {
-                    tracing::warn!(daemon = %self.daemon, error = error_chain::describe(&error), "looking for a job failed");
+                    tracing::warn!(daemon_id = %self.daemon, error = Status::chain(&error).text, "cannot look for a job");
                     return Err(Status::new(
                         "failed to acquire job: the server's database failed, see its log",
                     ));
@@ -308,7 +306,7 @@ impl Service for Session {
         &self,
         request: FileRequest,
         canceled: CancellationToken,
-    ) -> Result<(usize, [u8; 32], Stored), Status> {
+    ) -> Result<(usize, [u8; 32], StoredFile), Status> {
         answer!(self, "DownloadFile", canceled, module_files::download(self, &request))
     }
 }

@@ -1,4 +1,4 @@
-//! What a build ran with and what it made.
+//! The parameters, resources and timings of a build.
 
 use axum::extract::State;
 use coder_api::builds::{ProvisionerTiming, WorkspaceBuildParameter, WorkspaceBuildTimings};

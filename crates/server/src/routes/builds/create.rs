@@ -8,7 +8,7 @@ use coder_domain::rbac::Action;
 use coder_store::transaction;
 use coder_store::workspaces::build_inputs::{self, BuildInputs};
 
-use super::make::{self, Failed, Made, Wanted};
+use super::insert::{self, BuildRequest, InsertError, InsertedBuild};
 use super::view::{self, Detail};
 use crate::context::App;
 use crate::http::body::{Created, STATE_BYTES};
@@ -35,7 +35,7 @@ pub async fn create(
     if request.dry_run {
         return Err(Error::invalid("dry_run", "Use the template version's dry run."));
     }
-    let wanted = Wanted {
+    let build_request = BuildRequest {
         version: request.template_version_id,
         preset: request.template_version_preset_id,
         parameters: request.rich_parameter_values,
@@ -43,37 +43,37 @@ pub async fn create(
         orphan: request.orphan,
         reason,
         debug,
-        ..Wanted::new(request.transition)
+        ..BuildRequest::new(request.transition)
     };
     let now = app.now();
-    let made = transaction!(app.store, Failed, |tx| {
-        let BuildInputs { workspace, template, previous } =
-            build_inputs::find(tx, id).await?.ok_or_else(Error::not_found)?;
-        let action = match wanted.transition {
+    let inserted = transaction!(app.store, InsertError, |tx| {
+        let Foundation { workspace, template, before } =
+            foundations::find(tx, id).await?.ok_or_else(Error::not_found)?;
+        let action = match build_request.transition {
             Transition::Start => Action::Start,
             Transition::Stop => Action::Stop,
             Transition::Delete => Action::Delete,
         };
         caller.require_visible(action, workspaces::find::object(&workspace))?;
-        let on = (&workspace, &template, &previous);
-        let made = make::make(&app, tx, &caller, on, &wanted, now).await?;
-        Ok((made, workspace, previous))
+        let on = (&workspace, &template, &before);
+        let inserted = insert::insert(&app, tx, &caller, on, &build_request, now).await?;
+        Ok((inserted, workspace, before))
     });
-    let (made, workspace, previous) = made.map_err(|failed| failed.0)?;
-    after(&app, &made);
+    let (inserted, workspace, before) = inserted.map_err(|failed| failed.0)?;
+    after(&app, &inserted);
     let mut tx = app.store.reader().await?;
-    if made.finished {
-        return Ok(Created(view::load_id(&app, &mut tx, made.build.id, Detail::Fresh).await?));
+    if inserted.finished {
+        return Ok(Created(view::load_id(&app, &mut tx, inserted.build.id, Detail::Fresh).await?));
     }
-    Ok(Created(view::made(&app, &mut tx, &caller, made, &workspace, previous).await?))
+    Ok(Created(view::inserted(&app, &mut tx, &caller, inserted, &workspace, before).await?))
 }
 
-/// Tells whoever waits.
-pub fn after(app: &App, made: &Made) {
-    if made.finished {
-        announce::job_changed(app, made.job.id);
+/// Wakes daemons and followers.
+pub fn after(app: &App, inserted: &InsertedBuild) {
+    if inserted.finished {
+        announce::job_changed(app, inserted.job.id);
     } else {
-        announce::job_waiting(app, &made.job);
+        announce::job_waiting(app, &inserted.job);
     }
-    announce::workspace_changed(app, made.build.workspace_id);
+    announce::workspace_changed(app, inserted.build.workspace_id);
 }

@@ -1,4 +1,4 @@
-//! Loading builds, and who may see them: whoever may see the workspace.
+//! Loads builds. Who may see the workspace may see its builds.
 
 use coder_domain::ids::BuildId;
 use coder_domain::rbac::Action;

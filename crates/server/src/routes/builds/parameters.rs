@@ -1,4 +1,4 @@
-//! Which parameter values a build gets: the stored definitions and sources, handed to the rule in `domain::parameter`.
+//! The parameter values of a build, by the rule in `domain::parameter`.
 
 use std::collections::BTreeMap;
 
@@ -8,28 +8,28 @@ use coder_domain::parameter::{self, Definition, Sources};
 use coder_store::Tx;
 use coder_store::templates::version_details::{self as details, Parameter, Preset};
 
-use super::source::Source;
+use super::source::TemplateSource;
 use crate::http::{Error, Result};
 
-/// Where values may come from.
+/// The given values.
 #[derive(Default)]
-pub struct Given<'a> {
+pub struct GivenParameters<'a> {
     /// What the build does.
     pub transition: Option<Transition>,
     /// The chosen preset.
     pub preset: Option<PresetId>,
-    /// What the request says.
+    /// The values in the request.
     pub request: BTreeMap<&'a str, &'a str>,
-    /// What the last build had; none at the first.
+    /// The values of the last build; `None` for the first build.
     pub last: Option<&'a BTreeMap<String, String>>,
 }
 
-/// The value of each parameter of a version, or 400 with everything that is wrong.
+/// The value of each parameter of a version, or 400 with all errors.
 pub async fn resolve(
     tx: &mut Tx,
     version: TemplateVersionId,
-    source: Option<&Source>,
-    given: &Given<'_>,
+    source: Option<&TemplateSource>,
+    given: &GivenParameters<'_>,
 ) -> Result<BTreeMap<String, String>> {
     let definitions = details::list_parameters(tx, version).await?;
     resolve_with(tx, version, definitions, source, given).await
@@ -40,8 +40,8 @@ pub async fn resolve_with(
     tx: &mut Tx,
     version: TemplateVersionId,
     definitions: Vec<Parameter>,
-    source: Option<&Source>,
-    given: &Given<'_>,
+    source: Option<&TemplateSource>,
+    given: &GivenParameters<'_>,
 ) -> Result<BTreeMap<String, String>> {
     let mut definitions: Vec<_> = definitions.into_iter().map(definition).collect();
     let preset = match given.preset {
@@ -50,7 +50,7 @@ pub async fn resolve_with(
     };
     let preset = preset.map(|preset| preset.parameters).unwrap_or_default();
     let sources = Sources {
-        // A preset may name parameters that the version does not have any more; those are nobody's fault here.
+        // A preset may name parameters that the version does not have. They are ignored.
         preset: preset.iter().map(|(name, value)| (name.as_str(), value.as_str())).collect(),
         request: given.request.clone(),
         last: given
@@ -65,7 +65,7 @@ pub async fn resolve_with(
     match parameter::resolve(&definitions, transition, &sources) {
         Ok(values) => Ok(values.into_iter().collect()),
         Err(mut invalid) => {
-            // Official servers order them by name.
+            // The official server sorts them by name.
             invalid.sort_by(|one, other| one.field.cmp(&other.field));
             let error = Error::bad_request("Unable to validate parameters");
             Err(invalid.into_iter().fold(error, |error, wrong| error.field(&wrong.field, wrong.detail)))
@@ -73,14 +73,14 @@ pub async fn resolve_with(
     }
 }
 
-/// The preset that a build without a chosen one has: that with the most parameters of those whose parameters all have the
-/// preset's values. So an update of a workspace, which names none, keeps the preset as long as the values fit.
+/// The preset of a build that names none: the one with the most parameters among those whose values all match. So an update of
+/// a workspace keeps its preset as long as the values match.
 pub async fn matching_preset(
     tx: &mut Tx,
     version: TemplateVersionId,
     values: &BTreeMap<String, String>,
 ) -> Result<Option<PresetId>> {
-    // A preset without parameters is nobody's choice, so a version without any needs no look.
+    // Presets without parameters do not count, so without values there is no match.
     if values.is_empty() {
         return Ok(None);
     }
@@ -91,7 +91,7 @@ pub async fn matching_preset(
     Ok(fitting.min_by_key(|preset| std::cmp::Reverse(preset.parameters.len())).map(|preset| preset.id))
 }
 
-/// The values that are given before any default is looked at.
+/// The given values, before defaults apply.
 fn known(definitions: &[Definition], sources: &Sources<'_>) -> BTreeMap<String, String> {
     let is_ephemeral = |name: &str| definitions.iter().any(|one| one.ephemeral && one.name == name);
     let last = sources.last.iter().flatten().filter(|(name, _)| !is_ephemeral(name));

@@ -1,4 +1,4 @@
-//! A template's source, as far as a build needs more of it than the import told: workspace tags, and parameters that
+//! The source of a template, for what a build needs beyond the results of the import: workspace tags, and parameters that
 //! depend on each other.
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -7,22 +7,22 @@ use std::sync::{Arc, Mutex, PoisonError};
 use coder_domain::Timestamp;
 use coder_domain::ids::{FileId, UserId};
 use coder_domain::parameter::Definition;
-use coder_source::{Flow, Inputs, Parameter, Template as Read};
-use coder_store::templates::versions::Version;
+use coder_source::{Flow, Inputs, Parameter, Template as ParsedTemplate};
+use coder_store::versions::Version;
 use coder_store::{Tx, files};
 
 use crate::http::{Error, Result};
 use crate::owners;
 use crate::routes::versions::tags as source;
 
-/// A source that has been read.
+/// A parsed source.
 #[derive(Clone)]
-pub struct Source {
-    template: Arc<Read>,
+pub struct TemplateSource {
+    template: Arc<ParsedTemplate>,
     inputs: Inputs,
 }
 
-/// The source of a version, or none when a build needs nothing of it.
+/// Loads the source of a version; `None` when a build does not need it.
 pub async fn load(
     tx: &mut Tx,
     flow: Flow,
@@ -30,7 +30,7 @@ pub async fn load(
     file: FileId,
     owner: UserId,
     now: Timestamp,
-) -> Result<Option<Source>> {
+) -> Result<Option<TemplateSource>> {
     if is_plain(file) {
         return Ok(None);
     }
@@ -52,22 +52,22 @@ pub async fn load(
     };
     let (parameters, overridden) = Default::default();
     let inputs = Inputs { flow, variables, parameters, overridden, owner, now };
-    Ok(Some(Source { template: Arc::new(template), inputs }))
+    Ok(Some(TemplateSource { template: Arc::new(template), inputs }))
 }
 
-impl Source {
-    /// What is in the source; evaluating it takes a while.
-    pub const fn template(&self) -> &Arc<Read> {
+impl TemplateSource {
+    /// The parsed source. Evaluate it on a blocking thread.
+    pub const fn template(&self) -> &Arc<ParsedTemplate> {
         &self.template
     }
 
-    /// With these values of parameters.
+    /// The inputs with these parameter values.
     pub fn with(&self, parameters: BTreeMap<String, String>) -> Inputs {
         Inputs { parameters, ..self.inputs.clone() }
     }
 
-    /// The parameters that a version has once `values` are given, from those that its import found without any: what
-    /// the values change is as the source says, the rest as the import found it. The classic flow knows no such change.
+    /// The parameters of a version for the given values. Parameters that depend on the values are evaluated from the source, the
+    /// others are as the import found them. In the classic flow no parameter depends on values.
     pub async fn definitions(
         &self,
         found: Vec<Definition>,
@@ -95,7 +95,7 @@ impl Source {
     }
 }
 
-/// A parameter that only Terraform will find, and check.
+/// A parameter in a module, which only Terraform finds and validates.
 fn in_a_module(name: String) -> Definition {
     Definition { name, kind: "string".to_owned(), mutable: true, ..Definition::default() }
 }
@@ -118,9 +118,9 @@ fn changed(found: Vec<Definition>, before: &[Parameter], after: Vec<Parameter>) 
     all
 }
 
-/// Sources that builds need nothing of. A file's content never changes, so most builds need not read it again.
+/// Files whose source builds do not need. A file's content never changes, so most builds need not read it again.
 static PLAIN: Mutex<BTreeSet<FileId>> = Mutex::new(BTreeSet::new());
-/// How many are remembered before all are forgotten.
+/// Most entries of that set. It is cleared when it is full.
 const MOST_PLAIN: usize = 10_000;
 
 fn is_plain(file: FileId) -> bool {

@@ -1,4 +1,4 @@
-//! Terraform's state of a build: for those who may change the template, never for plain owners (BLD-7).
+//! The Terraform state of a build. It needs the right to change the template (BLD-7).
 
 use axum::extract::State;
 use axum::response::{IntoResponse, Response};
@@ -19,7 +19,7 @@ use crate::http::params::Id;
 use crate::http::{Caller, Error, Json, NoContent, Result};
 use crate::routes::templates;
 
-/// States that are read at once: one is in memory several times while it is decrypted.
+/// Concurrent reads of states. Decrypting a state takes several copies in memory.
 static READING: Semaphore = Semaphore::const_new(1);
 
 /// `GET /workspacebuilds/{build}/state`
@@ -63,7 +63,7 @@ pub async fn update(
     Ok(NoContent)
 }
 
-/// 404 for everybody who may not change the template: the state holds secrets.
+/// 404 without the right to change the template: the state contains secrets.
 async fn find(tx: &mut Tx, caller: &Caller, id: BuildId) -> Result<(Build, Workspace)> {
     let build = builds::find(tx, id).await?.ok_or_else(Error::not_found)?;
     let workspace = workspaces::find(tx, build.workspace_id).await?.ok_or_else(Error::not_found)?;

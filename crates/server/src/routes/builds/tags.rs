@@ -1,5 +1,5 @@
-//! The tags of a build's job: those of the import, and over them the template's workspace tags evaluated with the
-//! build's values (scheduling-and-auth TAG-17 to TAG-20).
+//! The tags of a build's job: those of the import, overridden by the template's workspace tags with the build's parameter
+//! values (scheduling-and-auth TAG-17 to TAG-20).
 
 use std::collections::BTreeMap;
 
@@ -10,14 +10,14 @@ use coder_store::jobs::Job;
 use coder_store::templates::version_details as details;
 use coder_store::templates::versions::Version;
 
-use super::source::Source;
+use super::source::TemplateSource;
 use crate::http::{Error, Result};
 use crate::routes::versions::tags as import;
 
 /// Computes the tags of a build; without a source it has no workspace tags.
 pub async fn resolve(
     tx: &mut Tx,
-    source: Option<&Source>,
+    source: Option<&TemplateSource>,
     version: &Version,
     imported: &Job,
     owner: UserId,
@@ -29,7 +29,7 @@ pub async fn resolve(
     let found = import::evaluate(source.template().clone(), source.with(parameters.clone())).await?;
     let asked = found.tags.map_err(|errors| import::wrong(&errors))?;
     if !found.broken.is_empty() {
-        // Terraform read what this could not. No tag of such a file may be dropped silently.
+        // Terraform could read the file and this parser could not. Its tags must not be dropped silently.
         let reported = details::list_workspace_tags(tx, version.id).await?;
         if reported.len() > asked.len() {
             let answer = Error::bad_request("Unable to parse workspace tags.");

@@ -1,4 +1,4 @@
-//! How a build looks on the wire.
+//! Converts builds to the API type.
 
 use std::collections::HashMap;
 
@@ -14,24 +14,24 @@ use coder_store::workspaces::build_inputs::PreviousBuild;
 use coder_store::workspaces::builds::Build;
 use coder_store::{Tx, jobs as store, users, workspaces};
 
-use super::make::Made;
+use super::insert::InsertedBuild;
 use crate::context::App;
 use crate::http::{Caller, Error, Result};
 use crate::routes::versions::create::waiting;
-use crate::routes::{jobs, matched, resources};
+use crate::routes::{jobs, matching_daemons, resources};
 
-/// What a view says beyond the rows.
+/// What a view contains beyond the rows.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Detail {
     /// Nothing.
     Plain,
     /// How many daemons could take a waiting build.
     Matches,
-    /// The same, of a build that was just made.
+    /// The same, for a build that was just inserted.
     Fresh,
 }
 
-/// Builds with everything around them, read with one statement per table.
+/// Loads builds with related rows, one statement per table.
 pub async fn load(
     app: &App,
     tx: &mut Tx,
@@ -41,7 +41,7 @@ pub async fn load(
 ) -> Result<Vec<WorkspaceBuild>> {
     let job_ids: Vec<_> = rows.iter().map(|row| row.job_id).collect();
     let found = store::find_many(tx, &job_ids).await?;
-    // A fresh build says nothing about its place; clients read again (scheduling-and-auth QUE-6).
+    // A new build has no queue position; clients read again (scheduling-and-auth QUE-6).
     let placed: Vec<_> = if detail == Detail::Fresh { Vec::new() } else { found.iter().collect() };
     let places = jobs::places(app, tx, &placed).await?;
     let ended: Vec<_> = found.iter().filter(|job| job.completed_at.is_some()).map(|job| job.id).collect();
@@ -61,12 +61,12 @@ pub async fn load(
         };
         let waits = detail != Detail::Plain && job.status() == Status::Pending;
         let matching = if waits {
-            matched::for_job(app, tx, job, row.created_at).await?
+            matching_daemons::for_job(app, tx, job, row.created_at).await?
         } else {
             MatchedProvisioners::default()
         };
         let owner = people.get(&workspace.owner_id);
-        views.push(one(Parts {
+        views.push(one(ViewInput {
             build: row,
             job,
             place: places.get(&job.id).copied().unwrap_or_default(),
@@ -104,20 +104,20 @@ pub async fn load_one(
     load(app, tx, &[build], &owners, detail).await?.pop().ok_or_else(Error::not_found)
 }
 
-/// A build that was just made and waits, without reading it back. It says nothing about its place; clients read again
+/// A build that was just inserted, without reading it back. It has no queue position; clients read again
 /// (scheduling-and-auth QUE-6).
-pub async fn made(
+pub async fn inserted(
     app: &App,
     tx: &mut Tx,
     caller: &Caller,
-    made: Made,
+    made: InsertedBuild,
     workspace: &Workspace,
     previous: PreviousBuild,
 ) -> Result<WorkspaceBuild> {
     let at = made.build.created_at;
     let job = waiting(made.job, at);
-    let matched = matched::for_job(app, tx, &job, at).await?;
-    Ok(one(Parts {
+    let matched = matching_daemons::for_job(app, tx, &job, at).await?;
+    Ok(one(ViewInput {
         build: &made.build,
         job: &job,
         place: coder_store::jobs::queue::QueuePosition::default(),
@@ -131,8 +131,8 @@ pub async fn made(
     }))
 }
 
-/// Everything a build's view is made of.
-pub struct Parts<'a> {
+/// The rows behind the view of a build.
+pub struct ViewInput<'a> {
     /// The row.
     pub build: &'a Build,
     /// Its job.
@@ -143,7 +143,7 @@ pub struct Parts<'a> {
     pub workspace: &'a Workspace,
     /// The workspace's owner.
     pub owner_name: String,
-    /// The owner's picture.
+    /// The URL of the owner's avatar.
     pub owner_avatar_url: String,
     /// Who caused it.
     pub initiator_name: String,
@@ -151,13 +151,13 @@ pub struct Parts<'a> {
     pub version_name: String,
     /// What it made.
     pub resources: Vec<coder_api::resources::WorkspaceResource>,
-    /// Who could take it.
+    /// How many daemons could run it.
     pub matched: MatchedProvisioners,
 }
 
-/// Puts a build together.
-pub fn one(parts: Parts<'_>) -> WorkspaceBuild {
-    let Parts { build, job, workspace, .. } = parts;
+/// Builds the view.
+pub fn one(input: ViewInput<'_>) -> WorkspaceBuild {
+    let ViewInput { build, job, workspace, .. } = input;
     WorkspaceBuild {
         id: build.id,
         created_at: build.created_at,
@@ -165,22 +165,22 @@ pub fn one(parts: Parts<'_>) -> WorkspaceBuild {
         workspace_id: workspace.id,
         workspace_name: workspace.name.clone(),
         workspace_owner_id: workspace.owner_id,
-        workspace_owner_name: parts.owner_name,
-        workspace_owner_avatar_url: parts.owner_avatar_url,
+        workspace_owner_name: input.owner_name,
+        workspace_owner_avatar_url: input.owner_avatar_url,
         template_version_id: build.template_version_id,
-        template_version_name: parts.version_name,
+        template_version_name: input.version_name,
         build_number: build.build_number,
         transition: build.transition,
         initiator_id: build.initiator_id,
-        initiator_name: parts.initiator_name,
-        job: jobs::view(job, parts.place),
+        initiator_name: input.initiator_name,
+        job: jobs::view(job, input.place),
         reason: build.reason,
-        resources: parts.resources,
+        resources: input.resources,
         deadline: build.deadline_at,
         max_deadline: build.max_deadline_at,
         status: WorkspaceStatus::of(build.transition, job.status()),
         daily_cost: build.daily_cost,
-        matched_provisioners: parts.matched,
+        matched_provisioners: input.matched,
         template_version_preset_id: build.template_version_preset_id,
         has_ai_task: build.has_ai_task,
         has_external_agent: build.has_external_agent,

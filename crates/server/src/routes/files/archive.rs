@@ -1,4 +1,4 @@
-//! Converting between zip and tar, with bounds on what an archive may expand to.
+//! Converts between zip and tar, with bounds for the expanded size.
 
 use std::io::{self, Read, Seek, SeekFrom, Write};
 
@@ -6,9 +6,9 @@ use tokio::sync::{Semaphore, SemaphorePermit};
 
 /// Entries an archive may hold.
 const MAX_ENTRIES: usize = 10_000;
-/// An archive that expands more than this is a bomb.
+/// Largest expansion of an archive.
 const MAX_RATIO: u64 = 200;
-/// Archives below this size may have any ratio; empty files compress well.
+/// Archives below this size may expand by any ratio, because empty files compress well.
 const RATIO_FREE_BYTES: u64 = 1 << 20;
 
 /// Header and content of a tar are in blocks.
@@ -26,13 +26,13 @@ const MAX_END: u64 = 22 + 65_535;
 /// Why an archive was not converted.
 #[derive(Debug, thiserror::Error)]
 pub(super) enum Error {
-    /// Not an archive of the kind it claims to be.
+    /// Not a valid archive.
     #[error("the archive cannot be read: {0}")]
     Malformed(String),
     /// More entries than allowed.
     #[error("the archive holds more than {MAX_ENTRIES} entries")]
     TooManyEntries,
-    /// Headers that no archive of a template has.
+    /// Oversized headers.
     #[error("the archive's names or headers are too long")]
     LongHeader,
     /// Content above the limit.
@@ -41,7 +41,7 @@ pub(super) enum Error {
     /// Content far above the archive's own size.
     #[error("the archive expands more than {MAX_RATIO} times, which no template source does")]
     Bomb,
-    /// An entry that would leave the directory it is unpacked into.
+    /// An entry outside of the target directory.
     #[error("the archive's entry {0:?} is outside of it")]
     Outside(String),
 }
@@ -58,17 +58,17 @@ impl From<zip::result::ZipError> for Error {
     }
 }
 
-/// Archives that are worked on at once: their lists of entries are in memory.
+/// Concurrent conversions. Their lists of entries are in memory.
 static WORKING: Semaphore = Semaphore::const_new(2);
 
-/// Waits until an archive may be worked on.
+/// Waits until another conversion may start.
 pub(super) async fn place() -> Option<SemaphorePermit<'static>> {
     // The semaphore is never closed.
     WORKING.acquire().await.ok()
 }
 
-/// Refuses a tar whose headers alone would take much memory wherever it is read: long names and extended headers are read
-/// whole. Whatever else is wrong with it, daemons say.
+/// Refuses a tar whose headers would take much memory: readers load long names and extended headers whole. Daemons report other
+/// errors.
 pub(super) fn check_tar(tar: &mut (impl Read + Seek)) -> Result<(), Error> {
     let end = tar.seek(SeekFrom::End(0))?;
     let mut at = 0;
@@ -87,7 +87,7 @@ pub(super) fn check_tar(tar: &mut (impl Read + Seek)) -> Result<(), Error> {
             if tar.read_exact(&mut content).is_err() {
                 return Ok(());
             }
-            // Two readers that disagree about a length would see different entries.
+            // Two readers with different opinions about a length would see different entries.
             if is_extended(kind) && content.windows(SIZE_RECORD.len()).any(|text| text == SIZE_RECORD) {
                 return Err(Error::LongHeader);
             }
@@ -101,13 +101,13 @@ fn is_extended(kind: tar::EntryType) -> bool {
     kind.is_pax_local_extensions() || kind.is_pax_global_extensions()
 }
 
-/// Refuses a zip whose list of entries would take much memory: the list is read whole before anything can be said about it.
+/// Refuses a zip whose list of entries would take much memory, before a reader loads the list.
 fn check_zip(zip: &mut (impl Read + Seek), size: u64) -> Result<(), Error> {
     let tail = size.min(MAX_END);
     zip.seek(SeekFrom::Start(size - tail))?;
     let mut bytes = vec![0; usize::try_from(tail).unwrap_or_default()];
     zip.read_exact(&mut bytes)?;
-    // Whichever of these the reader takes for the end of the archive.
+    // The reader may use any of these as the end of the archive.
     for at in ends(&bytes) {
         let record = &bytes[at..];
         let Some(fixed) = record.get(..END_BYTES) else { continue };
@@ -212,11 +212,11 @@ pub(super) fn tar_to_zip(
             tar::EntryType::Directory => zip.add_directory(name.trim_end_matches('/'), options)?,
             tar::EntryType::Regular | tar::EntryType::Continuous => {
                 zip.start_file(name, options)?;
-                // One byte more than allowed tells "exactly at the limit" from "above".
+                // One byte above the limit shows that the content is too long.
                 let mut content = entry.take(budget.left() + 1);
                 budget.spend(io::copy(&mut content, &mut zip)?)?;
             }
-            // Links and devices have no place in a template; the daemon refuses them with the entry's name.
+            // Templates have no links and devices. The daemon refuses them with the entry's name.
             _ => {}
         }
     }

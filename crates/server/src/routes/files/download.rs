@@ -15,7 +15,7 @@ use crate::http::params::{Id, Query};
 use crate::http::{Caller, Error, Result};
 use crate::memory;
 use crate::spool::Spool;
-use crate::stored::{self, Stored};
+use crate::stored_file::{self, StoredFile};
 
 /// `GET /files/{file}`: for the uploader, and for whoever may read the files of an organization that uses it.
 pub async fn download(
@@ -48,17 +48,17 @@ pub async fn download(
     let place = archive::place().await;
     let size = u64::try_from(file.size_bytes).unwrap_or_default();
     let convert = move |tar| archive::tar_to_zip(tar, size, limit, spool.file()).map(|()| spool);
-    let zip = stored::read(stored::From::Store(&app.store), &file, convert).await;
+    let zip = stored_file::read(stored_file::Reader::Store(&app.store), &file, convert).await;
     drop(place);
     let zip = zip?;
     let zip = zip.map_err(|e| Error::bad_request("The archive cannot be converted.").detail(e))?;
     Ok(([(header::CONTENT_TYPE, ZIP)], zip.into_body().map_err(disk)?).into_response())
 }
 
-/// The content as it is stored: in one piece when it is short, otherwise part by part as the peer reads.
-async fn body(app: &App, file: files::FileInfo) -> Result<Body> {
-    if file.size_bytes <= files::PART_BYTES as i64 {
+/// The stored content: in one piece when it is short, otherwise part by part as the peer reads.
+async fn body(app: &App, file: files::Info) -> Result<Body> {
+    if file.size_bytes <= files::PART as i64 {
         return Ok(files::get_data(&mut app.store.reader().await?, file.id).await?.into());
     }
-    Ok(Stored::new(app.store.clone(), file).into_body())
+    Ok(StoredFile::new(app.store.clone(), file).into_body())
 }

@@ -1,4 +1,4 @@
-//! Which files a caller may have: the same rule for a download and for whatever is made from a file.
+//! Which files a caller may read: the same rule for downloads and for template versions.
 
 use coder_domain::ids::FileId;
 use coder_domain::rbac::{Action, Object, Resource};
@@ -19,7 +19,7 @@ pub async fn readable(tx: &mut Tx, caller: &Caller, id: FileId) -> Result<Option
 }
 
 /// The file, if the caller may make a template version from it. A reference makes the file readable in the version's
-/// organization, so it takes the rights of a download. Nobody may use files of the system: they are not template sources.
-pub async fn usable(tx: &mut Tx, caller: &Caller, id: FileId) -> Result<Option<files::FileInfo>> {
+/// organization, so it needs the rights of a download. Nobody may use files of the system.
+pub async fn usable(tx: &mut Tx, caller: &Caller, id: FileId) -> Result<Option<files::Info>> {
     Ok(readable(tx, caller, id).await?.filter(|file| file.created_by != SYSTEM))
 }

@@ -1,4 +1,4 @@
-//! Uploading an archive. Zips are kept as tars; the same bytes of the same user are kept once.
+//! Uploads an archive. Zips are stored as tars. Equal content of one user is stored once.
 
 use axum::extract::{Request, State};
 use axum::response::Response;
@@ -75,7 +75,7 @@ fn spool_size(spool: &Spool, data: &[u8]) -> usize {
     spool.size() + data.len()
 }
 
-/// The archive as it is kept: a tar that can be read without taking much.
+/// The archive as it is stored: a tar within bounds.
 async fn prepare(app: &App, holder: &Holder, mut spool: Spool, is_zip: bool, limit: usize) -> Result<Spool> {
     let mut tar = is_zip.then(|| Spool::new(holder, &app.memory));
     if let Some(tar) = &mut tar {
@@ -96,7 +96,7 @@ async fn prepare(app: &App, holder: &Holder, mut spool: Spool, is_zip: bool, lim
     prepared.map_err(|e| Error::bad_request("The archive cannot be used.").detail(e))
 }
 
-/// 403 for whoever has too many files that nothing uses, with `more` bytes of another one.
+/// 403 when the unused files of a user, with `more` bytes, exceed the quota.
 async fn check_quota(app: &App, tx: &mut Tx, owner: UserId, more: u64) -> Result<()> {
     let limit = app.config.limits.unused_upload_bytes;
     let since = app.now().checked_sub(UNUSED_FOR).unwrap_or(Timestamp::UNIX_EPOCH);

@@ -21,16 +21,16 @@ use crate::http::{Json, Result};
 use super::follow;
 use super::lines::{PAGE_LINES, view};
 
-/// The same for an answer in array form, of which one page is in memory while the peer reads.
+/// Bytes of one page of the array form. One page is in memory while the peer reads.
 const ARRAY_PAGE_BYTES: i64 = 256 << 10;
 
-/// What a request wants; read before anything is loaded.
-pub(super) struct Wanted {
+/// The query parameters.
+pub(super) struct LogQuery {
     after: i64,
     follow: bool,
 }
 
-impl Wanted {
+impl LogQuery {
     pub(super) fn read(query: &Query) -> Result<Self> {
         Ok(Self { after: query.read("after")?.unwrap_or(0), follow: query.get("follow").is_some() })
     }
@@ -40,11 +40,11 @@ impl Wanted {
 pub(super) async fn answer(
     app: App,
     job: JobId,
-    wanted: Wanted,
+    query: LogQuery,
     path: &'static str,
     mut request: Request,
 ) -> Result<Response> {
-    if wanted.follow {
+    if query.follow {
         let upgrade = match upgrade::check(&mut request) {
             Ok(upgrade) => upgrade,
             Err(refused) => return Ok(refused.into_response()),
@@ -54,13 +54,13 @@ pub(super) async fn answer(
         app.clone().lifecycle.spawn("log follower", async move {
             let _counted = counted;
             match connection.await {
-                Ok(connection) => follow::follow(&app, job, wanted.after, connection).await,
+                Ok(connection) => follow::follow(&app, job, query.after, connection).await,
                 Err(error) => tracing::debug!(%error, "the connection was gone before the log was followed"),
             }
         });
         return Ok(response);
     }
-    let first = page(&app.store, job, wanted.after).await?;
+    let first = page(&app.store, job, query.after).await?;
     let Some(last) = first.last() else { return Ok(Json::<_>(first).into_response()) };
     let second = page(&app.store, job, last.id).await?;
     if second.is_empty() {
@@ -75,7 +75,7 @@ async fn page(store: &Store, job: JobId, after: i64) -> StoreResult<Vec<Provisio
     Ok(page.into_iter().map(view).collect())
 }
 
-/// A log as a JSON array, read page by page as the peer reads: a log may be longer than what fits into memory often.
+/// A log as a JSON array, read page by page as the peer reads, because logs may be long.
 fn array(store: Store, job: JobId, first: [Vec<ProvisionerJobLog>; 2]) -> Body {
     let begun = Array { store, job, ready: first.into(), after: None, is_begun: false, is_ended: false };
     Body::from_stream(stream::unfold(begun, |mut array| async move {
@@ -96,7 +96,7 @@ struct Array {
 }
 
 impl Array {
-    /// The next piece of text; none after the end.
+    /// The next piece of text; `None` after the end.
     async fn next(&mut self) -> StoreResult<Option<Bytes>> {
         if self.is_ended {
             return Ok(None);

@@ -6,7 +6,7 @@ use coder_api::paths;
 use coder_domain::ids::BuildId;
 use coder_domain::rbac::Action;
 
-use super::answer::{Wanted, answer};
+use super::answer::{LogQuery, answer};
 use crate::context::App;
 use crate::http::params::{Id, Query};
 use crate::http::{Caller, Result};
@@ -20,7 +20,7 @@ pub async fn build(
     query: Query,
     request: Request,
 ) -> Result<Response> {
-    let wanted = Wanted::read(&query)?;
+    let log_query = LogQuery::read(&query)?;
     let (build, _) = builds::find::by_id(&mut app.store.reader().await?, &caller, id, Action::Read).await?;
-    answer(app, build.job_id, wanted, paths::BUILD_LOGS, request).await
+    answer(app, build.job_id, log_query, paths::BUILD_LOGS, request).await
 }

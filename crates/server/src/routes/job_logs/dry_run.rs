@@ -4,7 +4,7 @@ use axum::extract::{Request, State};
 use axum::response::Response;
 use coder_api::paths;
 
-use super::answer::{Wanted, answer};
+use super::answer::{LogQuery, answer};
 use crate::context::App;
 use crate::http::params::{Names, Query};
 use crate::http::{Caller, Result};
@@ -18,7 +18,7 @@ pub async fn dry_run(
     query: Query,
     request: Request,
 ) -> Result<Response> {
-    let wanted = Wanted::read(&query)?;
+    let log_query = LogQuery::read(&query)?;
     let job = dry_runs::find(&mut app.store.reader().await?, &caller, names).await?.1.id;
-    answer(app, job, wanted, paths::DRY_RUN_LOGS, request).await
+    answer(app, job, log_query, paths::DRY_RUN_LOGS, request).await
 }

@@ -1,5 +1,4 @@
-//! Following a log over a WebSocket: history, then live lines, each once, closed when the job has ended
-//! (http-api 10.1).
+//! Follows a log over a WebSocket: stored lines, then live lines, each once. It closes when the job has ended (http-api 10.1).
 
 use std::time::Duration;
 
@@ -15,21 +14,21 @@ use tokio_tungstenite::tungstenite::{Error as WsError, Message};
 use super::lines::{PAGE_BYTES, PAGE_LINES, view};
 use crate::context::App;
 use crate::events::Topic;
-use crate::http::upgrade::Connection;
+use crate::http::upgrade::WebSocketConnection;
 
-/// How often the follower is pinged; it must have answered by the next time.
+/// Interval of pings. The follower must answer each before the next.
 const PING_EVERY: Duration = Duration::from_secs(15);
-/// Time a follower has to take one message.
+/// Time that a follower has to read one message.
 const SEND_WITHIN: Duration = Duration::from_secs(15);
-/// Largest message a follower may send; it has nothing to say.
+/// Largest message that a follower may send. Followers need not send any.
 const RECEIVE_BYTES: usize = 4 << 10;
 
 /// Why following ended before the job did.
 #[derive(Debug, thiserror::Error)]
-enum Ended {
+enum FollowError {
     #[error("the follower left")]
     Left,
-    #[error("the follower does not read or answer")]
+    #[error("the follower does not read or does not answer pings")]
     Silent,
     #[error("the server stops")]
     Stopping,
@@ -42,7 +41,7 @@ enum Ended {
 }
 
 /// Sends lines after number `after` until the job has ended and all were sent.
-pub(super) async fn follow(app: &App, job: JobId, after: i64, connection: Connection) {
+pub(super) async fn follow(app: &App, job: JobId, after: i64, connection: WebSocketConnection) {
     let config = WebSocketConfig::default()
         .read_buffer_size(1 << 10)
         .write_buffer_size(16 << 10)
@@ -52,14 +51,14 @@ pub(super) async fn follow(app: &App, job: JobId, after: i64, connection: Connec
     let mut socket = WebSocketStream::from_raw_socket(connection, Role::Server, Some(config)).await;
     let frame = match serve(app, job, after, &mut socket).await {
         Ok(()) => CloseFrame { code: CloseCode::Normal, reason: "done".into() },
-        Err(Ended::Stopping) => CloseFrame { code: CloseCode::Away, reason: "the server stops".into() },
-        Err(Ended::Left | Ended::Silent | Ended::Broken(_)) => return,
+        Err(FollowError::Stopping) => CloseFrame { code: CloseCode::Away, reason: "the server stops".into() },
+        Err(FollowError::Left | FollowError::Silent | FollowError::Broken(_)) => return,
         Err(error) => {
             tracing::warn!(%job, %error, "following a log failed");
             CloseFrame { code: CloseCode::Error, reason: "internal error".into() }
         }
     };
-    // The closing handshake: our frame, then whatever the peer still says until its own.
+    // The closing handshake: our close frame, then all frames of the peer until its close frame.
     let farewell = async {
         socket.close(Some(frame)).await?;
         while socket.next().await.transpose()?.is_some() {}
@@ -74,15 +73,15 @@ async fn serve(
     app: &App,
     job: JobId,
     mut after: i64,
-    socket: &mut WebSocketStream<Connection>,
-) -> Result<(), Ended> {
-    // Before the first look, so that nothing falls between. Lost wake-ups are made up for by `tasks/backup_poll.rs`.
+    socket: &mut WebSocketStream<WebSocketConnection>,
+) -> Result<(), FollowError> {
+    // Subscribed before the first read, so that no line is missed. `tasks/backup_poll.rs` makes up for lost wake-ups.
     let mut changes = app.events.subscribe(Topic::Job(job));
     let mut ping = interval_at(Instant::now() + PING_EVERY, PING_EVERY);
     ping.set_missed_tick_behavior(MissedTickBehavior::Delay);
     let mut answered = true;
     loop {
-        // The state is read first: when it is final, every line was stored before.
+        // The state is read first. When it is final, all lines are stored.
         let ended = !jobs::get(&mut app.store.reader().await?, job).await?.status().is_active();
         after = send_lines(app, job, after, socket).await?;
         if ended {
@@ -91,16 +90,16 @@ async fn serve(
         loop {
             tokio::select! {
                 () = changes.changed() => break,
-                () = app.lifecycle.soft().cancelled() => return Err(Ended::Stopping),
+                () = app.lifecycle.soft().cancelled() => return Err(FollowError::Stopping),
                 message = socket.next() => match message {
-                    None | Some(Ok(Message::Close(_))) => return Err(Ended::Left),
+                    None | Some(Ok(Message::Close(_))) => return Err(FollowError::Left),
                     Some(Ok(Message::Pong(_))) => answered = true,
                     Some(Ok(_)) => {}
                     Some(Err(error)) => return Err(error.into()),
                 },
                 _ = ping.tick() => {
                     if !answered {
-                        return Err(Ended::Silent);
+                        return Err(FollowError::Silent);
                     }
                     answered = false;
                     send(socket, Message::Ping(Default::default())).await?;
@@ -114,8 +113,8 @@ async fn send_lines(
     app: &App,
     job: JobId,
     mut after: i64,
-    socket: &mut WebSocketStream<Connection>,
-) -> Result<i64, Ended> {
+    socket: &mut WebSocketStream<WebSocketConnection>,
+) -> Result<i64, FollowError> {
     loop {
         let page =
             jobs::logs::list(&mut app.store.reader().await?, job, after, PAGE_LINES, PAGE_BYTES).await?;
@@ -126,20 +125,20 @@ async fn send_lines(
             text.push('\n');
             feed(socket, Message::Text(text.into())).await?;
         }
-        timeout(SEND_WITHIN, socket.flush()).await.map_err(|_| Ended::Silent)??;
+        timeout(SEND_WITHIN, socket.flush()).await.map_err(|_| FollowError::Silent)??;
     }
 }
 
 async fn feed<S: Sink<Message, Error = WsError> + Unpin>(
     socket: &mut S,
     message: Message,
-) -> Result<(), Ended> {
-    Ok(timeout(SEND_WITHIN, socket.feed(message)).await.map_err(|_| Ended::Silent)??)
+) -> Result<(), FollowError> {
+    Ok(timeout(SEND_WITHIN, socket.feed(message)).await.map_err(|_| FollowError::Silent)??)
 }
 
 async fn send<S: Sink<Message, Error = WsError> + Unpin>(
     socket: &mut S,
     message: Message,
-) -> Result<(), Ended> {
-    Ok(timeout(SEND_WITHIN, socket.send(message)).await.map_err(|_| Ended::Silent)??)
+) -> Result<(), FollowError> {
+    Ok(timeout(SEND_WITHIN, socket.send(message)).await.map_err(|_| FollowError::Silent)??)
 }

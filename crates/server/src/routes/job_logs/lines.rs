@@ -1,4 +1,4 @@
-//! Lines as they are read and as they look on the wire.
+//! Reading lines, and converting them to the API type.
 
 use coder_api::jobs::{LogLevel, LogSource, ProvisionerJobLog};
 use coder_store::jobs::logs::Line;
@@ -7,7 +7,7 @@ use coder_store::jobs::logs::Line;
 pub(super) const PAGE_LINES: usize = 1000;
 pub(super) const PAGE_BYTES: i64 = 1 << 20;
 
-/// How a line looks on the wire; instants have millisecond precision.
+/// The API type of a line. Times have millisecond precision.
 pub(super) fn view(line: Line) -> ProvisionerJobLog {
     let Line { id, line } = line;
     ProvisionerJobLog {

@@ -6,7 +6,7 @@ use coder_api::paths;
 use coder_domain::ids::TemplateVersionId;
 use coder_domain::rbac::Action;
 
-use super::answer::{Wanted, answer};
+use super::answer::{LogQuery, answer};
 use crate::context::App;
 use crate::http::params::{Id, Query};
 use crate::http::{Caller, Result};
@@ -20,7 +20,7 @@ pub async fn version(
     query: Query,
     request: Request,
 ) -> Result<Response> {
-    let wanted = Wanted::read(&query)?;
+    let log_query = LogQuery::read(&query)?;
     let job = versions::find::by_id(&mut app.store.reader().await?, &caller, id, Action::Read).await?.job_id;
-    answer(app, job, wanted, paths::VERSION_LOGS, request).await
+    answer(app, job, log_query, paths::VERSION_LOGS, request).await
 }

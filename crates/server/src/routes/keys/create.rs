@@ -1,6 +1,6 @@
-//! Making sessions and API tokens. A token never yields a key that lives longer or may do more than it: what it mints has
-//! it as parent, ends with it, and has its limits. A session of somebody who signed in is no such limit, or nobody could
-//! make a token for CI: what it mints is independent of it.
+//! Creates sessions and API tokens. A token never creates a key that lives longer or may do more: it is the parent of the new
+//! key, which ends with it and has its limits. The session of a sign-in is no parent, so that people can create tokens for CI
+//! that outlive it.
 
 use std::time::Duration;
 
@@ -29,8 +29,8 @@ use crate::http::{Caller, Error, Json, Result, body};
 use crate::routes::{random_name, users as accounts};
 use accounts::takeover;
 
-/// A key that is to be made.
-struct Wanted {
+/// A requested key.
+struct KeyRequest {
     user: UserId,
     login_type: LoginType,
     name: String,
@@ -50,11 +50,11 @@ pub async fn session(
     Ok(body::Created(CreateKeyResponse { key: further_session(&app, &caller, &user).await? }))
 }
 
-/// A session that may do what the caller's key may: a narrow token makes no wide session of itself. 403 for a key that
-/// may not make keys.
+/// A session with the rights of the caller's key, so that a scoped token does not create an unscoped session. 403 for a key that
+/// may not create keys.
 pub async fn further_session(app: &App, caller: &Caller, user: &users::User) -> Result<Secret> {
     caller.require(Action::Create, object(user.id))?;
-    let wanted = Wanted {
+    let key = KeyRequest {
         user: user.id,
         login_type: user.login_type,
         name: String::new(),
@@ -62,7 +62,7 @@ pub async fn further_session(app: &App, caller: &Caller, user: &users::User) -> 
         scopes: caller.key.scopes.clone(),
         allow_list: caller.key.allow_list.clone(),
     };
-    make(app, caller, user, &wanted).await
+    insert_key(app, caller, user, &key).await
 }
 
 /// `POST /users/{user}/keys/tokens`
@@ -87,17 +87,17 @@ pub async fn token(
         request.token_name
     };
     let login_type = LoginType::Token;
-    let mut wanted = Wanted { user: user.id, login_type, name, lifetime, scopes, allow_list };
+    let mut key = KeyRequest { user: user.id, login_type, name, lifetime, scopes, allow_list };
     loop {
-        match make(&app, &caller, &user, &wanted).await {
-            // Whoever gave no name cannot have given a taken one.
-            Err(error) if unnamed && error.status() == StatusCode::CONFLICT => wanted.name = invent(),
-            made => return Ok(body::Created(CreateKeyResponse { key: made? })),
+        match insert_key(&app, &caller, &user, &key).await {
+            // A generated name was taken.
+            Err(error) if unnamed && error.status() == StatusCode::CONFLICT => key.name = invent(),
+            made => return Ok(body::Created(NewKey { key: made? })),
         }
     }
 }
 
-/// The lifetime that a token is asked to have; it gets at most what is left of the token that mints it.
+/// The requested lifetime. The token gets at most the remaining lifetime of its parent.
 fn lifetime(app: &App, user: &users::User, nanos: i64) -> Result<Duration> {
     let longest = max_lifetime(app, user);
     let lifetime = match u64::try_from(nanos) {
@@ -115,7 +115,7 @@ fn lifetime(app: &App, user: &users::User, nanos: i64) -> Result<Duration> {
     Ok(lifetime)
 }
 
-/// What the token may be used for, as it is stored (scheduling-and-auth 4.7): nothing that the caller's own may not.
+/// The scopes and the allow list as they are stored (scheduling-and-auth 4.7). They must not exceed those of the caller's key.
 fn reach(caller: &Caller, request: &CreateTokenRequest) -> Result<(Vec<String>, Vec<String>)> {
     let named = request.scopes.iter().chain([&request.scope]).filter(|name| !name.is_empty());
     let named: Vec<&str> = named.map(String::as_str).collect();
@@ -135,7 +135,7 @@ fn reach(caller: &Caller, request: &CreateTokenRequest) -> Result<(Vec<String>, 
     Ok((stored(names, SCOPE_ALL), stored(request.allow_list.clone(), ALLOW_ALL)))
 }
 
-/// The longest lifetime that can be asked for a user's tokens; shorter for owners (scheduling-and-auth TOK-6).
+/// The longest lifetime of a user's tokens; shorter for owners (scheduling-and-auth TOK-6).
 pub fn max_lifetime(app: &App, user: &users::User) -> Duration {
     let sessions = &app.config.sessions;
     if user.site_roles.iter().any(|role| role == SiteRole::Owner.as_str()) {
@@ -145,9 +145,9 @@ pub fn max_lifetime(app: &App, user: &users::User) -> Duration {
     }
 }
 
-/// Opens a session for somebody who has just proved who they are (scheduling-and-auth TOK-4).
+/// Opens a session after a successful login (scheduling-and-auth TOK-4).
 pub async fn open_session(app: &App, user: UserId, login_type: LoginType, origin: &Origin) -> Result<Secret> {
-    let wanted = Wanted {
+    let key = KeyRequest {
         user,
         login_type,
         name: String::new(),
@@ -157,13 +157,13 @@ pub async fn open_session(app: &App, user: UserId, login_type: LoginType, origin
     };
     let now = app.now();
     transaction!(app.store, Error, |tx| {
-        let token = issue(tx, &wanted, None, origin, now).await?;
+        let token = issue(tx, &key, None, origin, now).await?;
         Event::new(Verb::Login, Kind::ApiKey, user.0, "").write(tx, user, origin, now).await?;
         Ok(token)
     })
 }
 
-async fn make(app: &App, caller: &Caller, user: &users::User, wanted: &Wanted) -> Result<Secret> {
+async fn insert_key(app: &App, caller: &Caller, user: &users::User, key: &KeyRequest) -> Result<Secret> {
     if user.is_system {
         return Err(Error::bad_request("System users cannot have keys."));
     }
@@ -173,25 +173,25 @@ async fn make(app: &App, caller: &Caller, user: &users::User, wanted: &Wanted) -
             let user = users::get(tx, user.id).await?;
             takeover::require(tx, caller, &user).await?;
         }
-        let token = issue(tx, wanted, Parent::of(&caller.key), &caller.origin, now).await?;
-        let event = Event::new(Verb::Create, Kind::ApiKey, user.id.0, wanted.name.as_str())
-            .change("scopes", "", &wanted.scopes)
-            .change("allow_list", "", &wanted.allow_list)
-            .change("lifetime_seconds", 0, wanted.lifetime.as_secs())
+        let token = issue(tx, key, Parent::of(&caller.key), &caller.origin, now).await?;
+        let event = Event::new(Verb::Create, Kind::ApiKey, user.id.0, key.name.as_str())
+            .change("scopes", "", &key.scopes)
+            .change("allow_list", "", &key.allow_list)
+            .change("lifetime_seconds", 0, key.lifetime.as_secs())
             .note("owner", user.username.as_str());
         event.by(tx, caller, now).await?;
         Ok(token)
     })
 }
 
-/// The key that a new one ends with.
+/// The parent of a new key, which ends with it.
 struct Parent {
     id: String,
     not_after: Timestamp,
 }
 
 impl Parent {
-    /// None for the session of somebody who signed in.
+    /// `None` for the session of a sign-in.
     fn of(key: &tokens::ApiKey) -> Option<Self> {
         let not_after = key.not_after.unwrap_or(key.expires_at);
         (!key.is_sign_in()).then(|| Self { id: key.id.clone(), not_after })
@@ -200,24 +200,24 @@ impl Parent {
 
 async fn issue(
     tx: &mut Tx,
-    wanted: &Wanted,
+    key: &KeyRequest,
     parent: Option<Parent>,
     origin: &Origin,
     now: Timestamp,
 ) -> Result<Secret> {
-    let lifetime = SignedDuration::try_from(wanted.lifetime).ok();
+    let lifetime = SignedDuration::try_from(key.lifetime).ok();
     let ends = lifetime.and_then(|lifetime| now.checked_add(lifetime).ok());
     let ends = ends.ok_or_else(|| Error::invalid("lifetime", "The lifetime is too long."))?;
     let ends = parent.as_ref().map_or(ends, |parent| ends.min(parent.not_after));
     let token = credential::generate();
     let row = tokens::ApiKey {
         id: token.id.clone(),
-        user_id: wanted.user,
+        user_id: key.user,
         hashed_secret: token.hashed(),
-        login_type: wanted.login_type,
-        token_name: wanted.name.clone(),
-        scopes: wanted.scopes.clone(),
-        allow_list: wanted.allow_list.clone(),
+        login_type: key.login_type,
+        token_name: key.name.clone(),
+        scopes: key.scopes.clone(),
+        allow_list: key.allow_list.clone(),
         lifetime_seconds: ends.duration_since(now).as_secs(),
         ip_address: origin.ip(),
         created_at: now,
@@ -228,12 +228,12 @@ async fn issue(
         parent_id: parent.map(|parent| parent.id),
     };
     tokens::insert(tx, &row).await.map_err(|error| {
-        // The key that makes it was deleted at this moment.
+        // The parent was deleted meanwhile.
         if matches!(error, coder_store::Error::Reference(_)) {
             return signed_out("The token is unknown or has been revoked.");
         }
         if error.is_conflict_on("api_keys", "token_name") {
-            return Error::name_taken(format!("A token with name {:?} already exists.", wanted.name));
+            return Error::name_taken(format!("A token with name {:?} already exists.", key.name));
         }
         error.into()
     })?;

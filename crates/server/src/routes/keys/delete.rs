@@ -1,4 +1,4 @@
-//! Removing a key, with all that it minted; whoever uses them is signed out at once, daemons included.
+//! Deletes a key and all keys that it created. Their users are signed out at once, and their daemons disconnected.
 
 use axum::extract::State;
 use coder_domain::rbac::Action;

@@ -1,4 +1,4 @@
-//! One key, and what tokens may be asked for.
+//! One key, and the limits of new tokens.
 
 use axum::extract::State;
 use coder_api::tokens::{ApiKey, ScopeCatalog, TokenConfig};

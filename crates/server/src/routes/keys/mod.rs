@@ -11,12 +11,12 @@ use coder_domain::ids::UserId;
 use coder_domain::rbac::{Object, Resource};
 use coder_store::tokens;
 
-/// What protects a user's keys.
+/// The RBAC object of a user's keys.
 pub fn object(user: UserId) -> Object {
     Object::site(Resource::ApiKey).owned_by(user)
 }
 
-/// How a key looks on the wire.
+/// The API type of a key.
 pub fn view(row: tokens::ApiKey) -> ApiKey {
     let legacy = match row.scopes.as_slice() {
         [one] if one == "coder:all" => "all",

@@ -1,4 +1,4 @@
-//! Versions, features and settings that clients ask for.
+//! Versions, features and settings.
 
 use axum::extract::State;
 use coder_api::deployment::{
@@ -50,7 +50,7 @@ const PRESENT: &[&str] = &[
     "multiple_organizations",
     "user_role_management",
 ];
-/// The feature of several servers on one database, which only Postgres can have.
+/// The feature of several servers on one database, which needs Postgres.
 const HIGH_AVAILABILITY: &str = "high_availability";
 
 /// `GET /api/v2/entitlements`: what exists here may be used, everything else may not (http-api 5.7).

@@ -1,4 +1,4 @@
-//! Our own executable and the script that installs it (documented-flow 5).
+//! The server's own executable, and the script that installs it (documented-flow 5).
 
 use axum::body::Body;
 use axum::extract::{Path, State};
@@ -10,7 +10,7 @@ use tokio_util::io::ReaderStream;
 use crate::context::App;
 use crate::http::{AccessUrl, Error, Result};
 
-/// The one name we serve: what we are ourselves.
+/// The name of the only executable that is served.
 fn own_name() -> String {
     let architecture = match std::env::consts::ARCH {
         "x86_64" => "amd64",
@@ -61,7 +61,7 @@ pub async fn install_script(State(app): State<App>, AccessUrl(url): AccessUrl) -
 
 const SCRIPT: &str = include_str!("install.sh");
 
-/// As one word of a shell.
+/// Quotes a word for a shell.
 fn quoted(text: &str) -> String {
     format!("'{}'", text.replace('\'', r"'\''"))
 }

@@ -1,4 +1,4 @@
-//! The health report: what of this server can be unwell (scheduling-and-auth 4.5).
+//! The health report of the server (scheduling-and-auth 4.5).
 
 use std::time::Instant;
 
@@ -16,7 +16,7 @@ use crate::provisioning::session::presence::{STALE_AFTER, seen_within};
 use crate::routes::provisioner_daemons::skew;
 use crate::routes::provisioner_daemons::view::{extras, view};
 
-/// Answers of the database that take longer are worth a warning.
+/// A slower database is a warning.
 const SLOW_DATABASE_MS: u128 = 15;
 
 /// `GET /debug/health`: for those who may read the deployment's settings. Nothing is cached; a look costs two statements.
@@ -66,12 +66,12 @@ async fn database(app: &App) -> DatabaseHealth {
         latency: format!("{}µs", took.as_micros()),
         latency_ms: i64::try_from(took.as_millis()).unwrap_or(i64::MAX),
         threshold_ms: i64::try_from(SLOW_DATABASE_MS).unwrap_or_default(),
-        // What exactly is wrong with it stands in the log.
+        // The log contains the cause.
         error: (!reachable).then(|| "The database does not answer.".to_owned()),
     }
 }
 
-/// The daemons of all organizations that were seen lately; none when the database fails.
+/// The recently seen daemons of all organizations; none when the database fails.
 async fn fresh(app: &App) -> Option<Vec<Daemon>> {
     let filter = Filter { seen: Some(seen_within(app, STALE_AFTER)), is_present: true, ..Filter::default() };
     let listed = async { daemons::list(&mut app.store.reader().await?, &filter).await };
@@ -86,11 +86,11 @@ async fn fresh(app: &App) -> Option<Vec<Daemon>> {
     Some(daemons)
 }
 
-/// What our daemons say of themselves; official servers have no such code.
+/// The code for problems that our daemons report. Official servers have none.
 const UNHEALTHY: &str = "EPD90";
 
-/// EPD01: there is none; EPD02: the build is of another release; EPD03: the protocol's major version is another; EPD90: it
-/// can run no jobs, which is an error once it is true of all.
+/// EPD01: no daemons. EPD02: a build of another release. EPD03: another major version of the protocol. EPD90: a daemon cannot
+/// run jobs, which is an error when none can.
 fn judge(daemons: Vec<Daemon>, server_version: &str) -> DaemonsHealth {
     if daemons.is_empty() {
         return DaemonsHealth {

@@ -1,4 +1,4 @@
-//! What the server says about itself, and what it hands out: its version, features and own executable.
+//! The server's version, features, health and executable.
 
 mod about;
 mod download;

@@ -1,4 +1,4 @@
-//! Removing organizations that nothing is in any more.
+//! Removes empty organizations.
 
 use axum::extract::State;
 use coder_api::error::Message;
@@ -36,7 +36,7 @@ pub async fn delete(State(app): State<App>, caller: Caller, names: Names) -> Res
             return Err(Error::conflict("The organization is not empty.")
                 .detail(format!("Remove them first: {}.", left.join(", "))));
         }
-        // The row stays; without memberships nobody's lists show the organization any more.
+        // The row stays. Without memberships no list shows it.
         for member in members {
             store::delete_member(tx, id, member.user_id).await?;
         }

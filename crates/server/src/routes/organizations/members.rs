@@ -1,4 +1,4 @@
-//! Who belongs to an organization.
+//! Members of an organization.
 
 use std::collections::HashMap;
 
@@ -19,12 +19,12 @@ use crate::http::{Caller, Error, Json, NoContent, Result};
 use crate::provisioning::credentials::revoke;
 use crate::routes::users as accounts;
 
-/// What protects the memberships of an organization.
+/// The RBAC object of the memberships of an organization.
 pub const fn object(organization: OrganizationId) -> Object {
     Object::in_organization(Resource::OrganizationMember, organization)
 }
 
-/// How a membership looks on the wire.
+/// The API type of a membership.
 pub fn view(row: store::Member) -> OrganizationMember {
     OrganizationMember {
         user_id: row.user_id,
@@ -35,7 +35,7 @@ pub fn view(row: store::Member) -> OrganizationMember {
     }
 }
 
-/// The member a path names. Whoever may manage members may know of each of them; 404 for everybody else's.
+/// The member a path names, for callers who may manage members; 404 otherwise.
 pub async fn find(
     tx: &mut Tx,
     caller: &Caller,
@@ -138,7 +138,7 @@ pub async fn remove(State(app): State<App>, caller: Caller, names: Names) -> Res
         if user.id == caller.user.id {
             return Err(Error::bad_request("You cannot remove yourself from an organization."));
         }
-        // Taking somebody's membership takes their roles, too.
+        // Removing a membership removes its roles, too.
         super::roles::require_assignable(&caller, organization.id, &member.roles)?;
         store::delete_member(tx, organization.id, user.id).await?;
         Event::new(Verb::Delete, Kind::Member, user.id.0, user.username)

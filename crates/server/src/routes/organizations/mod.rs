@@ -1,4 +1,4 @@
-//! Organizations: finding, showing and listing them here; making, changing and removing them, and their members, below.
+//! Organizations: reading and listing them here; creating, changing and removing them, and their members, below.
 
 pub mod create;
 pub mod delete;
@@ -19,7 +19,7 @@ use crate::http::params::Names;
 use crate::http::{Caller, Error, Json, Result};
 use crate::lookup;
 
-/// How an organization looks on the wire.
+/// The API type of an organization.
 pub fn view(row: &store::Organization) -> Organization {
     Organization {
         id: row.id,
@@ -33,13 +33,13 @@ pub fn view(row: &store::Organization) -> Organization {
     }
 }
 
-/// What protects an organization.
+/// The RBAC object of an organization.
 pub const fn object(organization: &store::Organization) -> Object {
     Object::in_organization(Resource::Organization, organization.id).with_id(organization.id.0)
 }
 
-/// The id of the organization a path names, if the caller may see it. Of a caller's own organizations the sign-in has
-/// read already that they exist.
+/// The id of the organization a path names, if the caller may see it. The caller's own organizations were read at
+/// authentication.
 pub async fn id_of(app: &App, tx: &mut Tx, caller: &Caller, name: &str) -> Result<OrganizationId> {
     let id = match name.parse::<OrganizationId>() {
         Ok(id) if !id.is_nil() => Some(id),
@@ -75,7 +75,7 @@ pub async fn get(State(app): State<App>, caller: Caller, names: Names) -> Result
     Ok(Json(view(&named(&app, &mut app.store.reader().await?, &caller, &name).await?)))
 }
 
-/// Checks what people see of an organization (http-api 1.10).
+/// Checks names and texts of an organization (http-api 1.10).
 fn check(row: &store::Organization) -> Result<()> {
     names::organization(&row.name).map_err(|error| Error::invalid("name", format!("The name {error}.")))?;
     names::display_name(&row.display_name)

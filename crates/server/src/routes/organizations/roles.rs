@@ -1,4 +1,4 @@
-//! Roles inside an organization: which there are, and giving and taking them.
+//! Roles of an organization: listing and assigning them.
 
 use axum::extract::State;
 use coder_api::organizations::OrganizationMember;
@@ -20,10 +20,10 @@ use crate::http::{Caller, Error, Json, Result};
 use crate::provisioning::credentials::revoke;
 use crate::routes::users::{permissions, roles::changed, takeover};
 
-/// The role that every member has; it may be named and changes nothing.
+/// The role that every member has. Requests may name it.
 const IMPLIED: &str = "organization-member";
 
-/// 403 unless the caller may give and take all of these.
+/// 403 unless the caller may assign all of these.
 pub fn require_assignable(
     caller: &Caller,
     organization: OrganizationId,

@@ -1,4 +1,4 @@
-//! Changing what an organization is called and shows.
+//! Changes the names and texts of an organization.
 
 use axum::extract::State;
 use coder_api::organizations::{Organization, UpdateOrganizationRequest};

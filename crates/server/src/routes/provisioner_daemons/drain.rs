@@ -1,4 +1,4 @@
-//! Asking daemons to finish what they have and to leave, and taking that back.
+//! Drains and undrains daemons.
 
 use axum::extract::State;
 use coder_api::daemons::DrainResponse;
@@ -51,7 +51,7 @@ async fn set(app: &App, caller: &Caller, names: Names, draining: bool) -> Result
     let reason = format!("{} asked for it", caller.user.username);
     transaction!(app.store, coder_store::Error, |tx| {
         for daemon in &found {
-            // So that lists and explanations say so at once, whether or not the daemon can say it itself.
+            // Lists and explanations show it at once, also for daemons that cannot report it.
             if draining {
                 daemons::update_drain(tx, daemon.id, &reason, now).await?;
             } else {
@@ -75,7 +75,7 @@ async fn set(app: &App, caller: &Caller, names: Names, draining: bool) -> Result
         } else {
             connected.undrain(|freed| freed == daemon.id)
         };
-        app.events.tell(Hint::Drained(daemon.id));
+        app.events.notify(Hint::Drained(daemon.id));
         tracing::info!(daemon = %daemon.id, name = daemon.name, by = %caller.user.id, draining, "a provisioner daemon's drain was set");
     }
     Ok(Json(DrainResponse {

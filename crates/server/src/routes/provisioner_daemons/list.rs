@@ -1,4 +1,4 @@
-//! The daemons of an organization, with what they do.
+//! The daemons of an organization, with their jobs.
 
 use std::collections::HashMap;
 use std::str::FromStr;
@@ -75,7 +75,7 @@ pub async fn list(
     Ok(Json(wanted.take(limit).collect()))
 }
 
-/// The tags filter is a job's tags: the daemons that could run it (TAG-10).
+/// The tags filter holds a job's tags: the daemons that could run it match (TAG-10).
 fn can_serve(daemon: &Daemon, job: Option<&TagSet>) -> bool {
     job.is_none_or(|job| daemon.tags.satisfies(job))
 }
@@ -101,8 +101,8 @@ impl Jobs {
     }
 }
 
-/// Busy counts even when stale (DAE-3).
-fn describe(daemon: Daemon, jobs: Jobs, fresh: &Liveness) -> ProvisionerDaemon {
+/// A daemon with a job is busy even when it was not seen for long (DAE-3).
+fn describe(daemon: Daemon, jobs: Jobs, fresh: &Seen) -> ProvisionerDaemon {
     let status = if jobs.current.is_some() {
         DaemonStatus::Busy
     } else if daemon.left_at.is_none()

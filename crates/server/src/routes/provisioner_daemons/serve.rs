@@ -1,4 +1,4 @@
-//! Where daemons join. Who may: `provisioning/session/admit.rs`; what they can call: `provisioning/session/serve.rs`.
+//! The endpoint at which daemons join. Authentication: `provisioning/session/authenticate.rs`; calls: `provisioning/session/serve.rs`.
 
 use axum::extract::{Request, State};
 use axum::response::{IntoResponse, Response};
@@ -12,7 +12,7 @@ use crate::http::peer::Peer;
 use crate::http::upgrade;
 use crate::http::{AccessUrl, Error, Result};
 use crate::provisioning::session::Session;
-use crate::provisioning::session::admit;
+use crate::provisioning::session::authenticate;
 
 /// `GET /organizations/{organization}/provisionerdaemons/serve`: the daemon's row is written before the upgrade is
 /// looked at (scheduling-and-auth 4.1). All error bodies stay below 1 KiB (wire-protocol 1.7).
@@ -24,40 +24,46 @@ async fn join(app: App, names: Names, request: Request) -> Result<Response> {
     let [organization] = names.take()?;
     let peer = Peer::of(&request, &app.config.proxies);
     let (parts, body) = request.into_parts();
-    let admitted = admit::admit(&app, &organization, &parts, peer).await?;
-    // Under which URL the daemon reached us; workspaces are told the same.
+    let authenticated = authenticate::authenticate(&app, &organization, &parts, peer).await?;
+    // The URL at which the daemon reached the server. Workspaces get the same.
     let AccessUrl(address) = AccessUrl::of(&app.config, &parts.headers, &parts.extensions);
     let mut request = Request::from_parts(parts, body);
-    let join = &admitted.join;
+    let join = &authenticated.join;
     let mut tx = app.store.single().await?;
-    let joined = daemons::join(&mut tx, join, &admitted.arrival(app.events.outbox().own()), app.now()).await;
+    let joined = daemons::insert_joined(
+        &mut tx,
+        join,
+        &authenticated.as_arrival(app.events.outbox().own()),
+        app.now(),
+    )
+    .await;
     drop(tx);
     let joined = joined.map_err(|error| match error {
-        // Its key was deleted a moment ago.
-        coder_store::Error::Reference(_) => Error::unauthorized(admit::NOBODY),
+        // Its key was deleted meanwhile.
+        coder_store::Error::Reference(_) => Error::unauthorized(authenticate::UNAUTHENTICATED),
         error => Error::internal("Internal error writing provisioner daemon.", error),
     })?;
     let daemon = joined.id;
     let mut upgrade = match upgrade::check(&mut request) {
         Ok(upgrade) => upgrade,
         Err(refused) => {
-            // Nobody is there.
+            // There is no connection.
             let mut tx = app.store.single().await?;
             daemons::update_disconnected(&mut tx, daemon, &joined.connection, app.now()).await?;
             return Ok(refused.into_response());
         }
     };
-    upgrade.grant(admitted.extensions);
-    let session = Session::admitted(app.clone(), daemon, &admitted, address).joined(&joined);
-    // The key or the user may have ended meanwhile; from here on their end closes the session.
-    let heard = session.drains_heard();
+    upgrade.grant(authenticated.extensions);
+    let session = Session::authenticated(app.clone(), daemon, &authenticated, address).joined(&joined);
+    // The key or the user may have ended meanwhile. From here on, their end closes the session.
+    let drain_changes = session.drain_changes();
     let mut tx = app.store.reader().await?;
     let Some(row) = daemons::find(&mut tx, daemon).await? else {
-        return Err(Error::unauthorized(admit::NOBODY));
+        return Err(Error::unauthorized(authenticate::UNAUTHENTICATED));
     };
-    session.set_drained(row.draining, heard);
+    session.set_drained(row.draining, drain_changes);
     if !session.is_key_valid(&mut tx).await? {
-        return Err(Error::unauthorized(admit::NOBODY));
+        return Err(Error::unauthorized(authenticate::UNAUTHENTICATED));
     }
     drop(tx);
     app.metrics.joined(row.last_seen_at.is_some_and(|seen| row.created_at < seen));

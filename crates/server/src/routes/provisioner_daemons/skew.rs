@@ -1,4 +1,4 @@
-//! How a daemon's version compares with the server's.
+//! Compares a daemon's version with the server's.
 
 use std::cmp::Ordering;
 
@@ -15,11 +15,11 @@ pub fn major_minor(version: &str) -> Option<(u64, u64)> {
         part.parse().ok().filter(|_| plain)
     };
     let pair = (number()?, number()?);
-    // A third part is what makes it a version.
+    // A version has three parts.
     parts.next().is_some_and(|patch| patch.starts_with(|c: char| c.is_ascii_digit())).then_some(pair)
 }
 
-/// A daemon's build against the server's. Patch versions fit each other.
+/// Compares builds. Patch versions are compatible.
 #[must_use]
 pub fn build(daemon: &str, server: &str) -> VersionSkew {
     match (major_minor(daemon), major_minor(server)) {
@@ -28,7 +28,7 @@ pub fn build(daemon: &str, server: &str) -> VersionSkew {
     }
 }
 
-/// A daemon's protocol version against the server's. One that is ahead cannot have joined this server.
+/// Compares protocol versions. A daemon with a newer one cannot join.
 #[must_use]
 pub fn api(daemon: &str) -> VersionSkew {
     daemon.parse::<ApiVersion>().map_or(VersionSkew::Unknown, |version| skew(version.cmp(&protocol::CURRENT)))

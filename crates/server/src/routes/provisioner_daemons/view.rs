@@ -1,11 +1,11 @@
-//! How a daemon looks in lists and in the report about the server's health.
+//! Converts daemons to the API type.
 
 use coder_api::daemons::{DaemonExtras, ProvisionerDaemon, ProvisionerType};
 use coder_store::daemons::Daemon;
 
 use super::skew;
 
-/// How a daemon looks where nothing is said about its jobs (http-api 11).
+/// A daemon without its jobs (http-api 11).
 pub fn view(daemon: Daemon) -> ProvisionerDaemon {
     ProvisionerDaemon {
         id: daemon.id,
@@ -26,8 +26,7 @@ pub fn view(daemon: Daemon) -> ProvisionerDaemon {
     }
 }
 
-/// What we say of a daemon beyond the official fields. `held` jobs are known to be its; an official daemon does not
-/// say how many it has.
+/// The fields beyond the official ones. `held` is the number of jobs in the database: an official daemon does not report it.
 pub fn extras(daemon: &Daemon, held: usize, server_version: &str) -> DaemonExtras {
     DaemonExtras {
         slots: daemon.slots,

@@ -16,7 +16,7 @@ use super::view::object;
 use crate::context::App;
 use crate::http::params::{Names, id};
 use crate::http::{Caller, Error, Json, Result};
-use crate::provisioning::dispatch::daemon_facts::Facts;
+use crate::provisioning::dispatch::daemon_facts::DaemonFacts;
 use crate::provisioning::session::presence::STALE_AFTER;
 use crate::routes::organizations;
 
@@ -36,7 +36,7 @@ pub async fn explain(State(app): State<App>, caller: Caller, names: Names) -> Re
     Ok(Json(of(&app, &mut tx, &job).await?))
 }
 
-/// Explains a job; one that does not wait has no reasons.
+/// Explains a job. A job that does not wait has no reasons.
 async fn of(app: &App, tx: &mut Tx, job: &Job) -> Result<JobExplanation> {
     let status = job.status();
     let mut explanation = JobExplanation { job_id: job.id, status, reasons: Vec::new() };
@@ -50,7 +50,7 @@ async fn of(app: &App, tx: &mut Tx, job: &Job) -> Result<JobExplanation> {
         created_at: job.created_at,
         initiator: job.initiator_id,
     };
-    let facts = Facts::load(app, tx, job.organization_id).await?;
+    let facts = DaemonFacts::load(app, tx, job.organization_id).await?;
     let queue = queue(app, tx, job, &about, &facts).await?;
     let reasons = explain::explain(&about, &facts.daemons(), queue, app.now(), STALE_AFTER);
     explanation.reasons = reasons
@@ -65,14 +65,14 @@ async fn of(app: &App, tx: &mut Tx, job: &Job) -> Result<JobExplanation> {
     Ok(explanation)
 }
 
-/// The place among the jobs that its daemons could take, in the order in which they really are handed out.
+/// The queue position among the jobs that its daemons could run, in the order in which they are handed out.
 async fn queue(
     app: &App,
     tx: &mut Tx,
     job: &Job,
     about: &explain::Job<'_>,
-    facts: &Facts,
-) -> Result<QueueState> {
+    facts: &DaemonFacts,
+) -> Result<Queue> {
     let able: Vec<_> = facts.able(about).collect();
     if able.is_empty() {
         return Ok(QueueState::default());

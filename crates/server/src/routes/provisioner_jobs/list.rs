@@ -34,7 +34,7 @@ pub async fn list(
     caller.require_visible(Action::Read, object(organization.id))?;
     let tag_sets = match tags {
         None => None,
-        // The job's tags are what the filter must be contained in (TAG-10).
+        // The job's tags must contain the filter (TAG-10).
         Some(tags) => Some(app.scheduler.tag_sets().that_satisfy(&mut tx, &tags).await?),
     };
     let filter = Filter { organization_id: Some(organization.id), status, ids, tag_sets, initiator_id };

@@ -1,4 +1,4 @@
-//! What the endpoints of provisioner jobs share: the rows of the list, and what protects them.
+//! Loads provisioner jobs and converts them to the API type.
 
 use coder_api::jobs::{ProvisionerJob, ProvisionerJobMetadata};
 use coder_domain::ids::OrganizationId;
@@ -14,8 +14,7 @@ pub(super) const fn object(organization: OrganizationId) -> Object {
     Object::in_organization(Resource::ProvisionerJob, organization)
 }
 
-/// The jobs a filter lets through, with everything the list shows. The queue is the whole deployment's, and its size
-/// is told for every row (http-api 5.5).
+/// The jobs that match a filter. The queue is that of the deployment, and every row contains its size (http-api 5.5).
 pub(super) async fn load(
     tx: &mut Tx,
     organization: OrganizationId,
@@ -39,9 +38,9 @@ pub(super) async fn load(
     Ok(rows.into_iter().map(shown).collect())
 }
 
-/// `available_workers` are those that could take a job nobody has taken, offline ones included (QUE-8).
-fn show(row: ListedJob, place: QueuePosition, workers: &[daemons::Daemon]) -> ProvisionerJob {
-    let ListedJob { job, metadata } = row;
+/// `available_workers` are the daemons that could run a pending job, including offline ones (QUE-8).
+fn show(row: Listed, place: Place, workers: &[daemons::Daemon]) -> ProvisionerJob {
+    let Listed { job, metadata } = row;
     let demand =
         JobRequirements { organization: job.organization_id, provisioner: &job.provisioner, tags: &job.tags };
     let could = |daemon: &&daemons::Daemon| {

@@ -1,4 +1,4 @@
-//! Making a provisioner key.
+//! Creates a provisioner key.
 
 use axum::extract::State;
 use coder_api::keys::{CreateKeyResponse, CreateProvisionerKeyRequest};
@@ -62,11 +62,11 @@ pub async fn create(
         }
         Err(error) => return Err(error.into()),
     }
-    tracing::info!(key = key.name, organization = organization.name, by = %caller.user.id, "provisioner key created");
-    Ok(Created(CreateKeyResponse { key: secret }))
+    tracing::info!(key_name = key.name, organization_id = %organization.id, user_id = %caller.user.id, "provisioner key created");
+    Ok(Created(NewKey { key: secret }))
 }
 
-/// When a key ends that has so many seconds left.
+/// When a key with so many seconds left expires.
 pub(super) fn expiry(left: i64, now: Timestamp) -> Result<Timestamp> {
     let left: SignedDuration = seconds("expires_in_seconds", left)?;
     if !left.is_positive() {

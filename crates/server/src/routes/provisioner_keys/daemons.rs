@@ -17,7 +17,7 @@ use crate::http::{Caller, Json, Result};
 use crate::provisioning::session::presence::seen_within;
 use crate::routes::{organizations, provisioner_daemons};
 
-/// Three missed signs of life.
+/// Three missed heartbeats.
 const SEEN_WITHIN: SignedDuration = SignedDuration::from_secs(180);
 
 /// `GET /organizations/{organization}/provisionerkeys/daemons`: reserved keys included, which belong to the default

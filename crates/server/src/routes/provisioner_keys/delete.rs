@@ -37,7 +37,7 @@ pub async fn delete(State(app): State<App>, caller: Caller, names: Names) -> Res
         Ok(Some(id))
     })?;
     let id = deleted.ok_or_else(Error::not_found)?;
-    // The key is gone whatever comes now; jobs that could not be ended are found by their daemons' silence.
+    // The key is deleted already. The reaper finds jobs that could not be ended.
     if let Err(error) = revoke::key(&app, id, revoke::Reason::Deleted).await {
         tracing::error!(key = name, %error, "the jobs of a deleted provisioner key could not be ended");
     }

@@ -1,4 +1,4 @@
-//! What a daemon asks about its own key.
+//! The key of a daemon that asks about itself.
 
 use axum::extract::State;
 use coder_api::headers::{PROVISIONER_KEY, PROVISIONER_PSK};

@@ -1,4 +1,4 @@
-//! Giving a provisioner key a new secret, with a time in which the old one is valid too.
+//! Rotates the secret of a provisioner key, with an overlap in which the old one stays valid.
 
 use axum::extract::State;
 use coder_api::keys::{RotateProvisionerKeyRequest, RotateProvisionerKeyResponse};
@@ -19,7 +19,7 @@ use crate::http::{Caller, Error, Json, Result};
 use crate::provisioning::credentials::revoke;
 use crate::routes::organizations;
 
-/// Longest overlap: whoever needs longer has two keys.
+/// Longest overlap. For a longer one, create a second key.
 const LONGEST: SignedDuration = SignedDuration::from_hours(31 * 24);
 
 /// `POST /organizations/{organization}/provisionerkeys/{name}/rotate`: the new secret is shown in this answer only. No
@@ -61,7 +61,7 @@ pub async fn rotate(
         rotated.by(tx, &caller, now).await?;
         write_down(&app.store, tx, Hint::Key(key.id), now).await
     })?;
-    // Sessions of the old secret learn when they end.
+    // Sessions of the old secret set their timers.
     revoke::changed(&app, key.id);
     tracing::info!(key = key.name, organization = organization.name, by = %caller.user.id, %until, "provisioner key rotated");
     Ok(Json(RotateProvisionerKeyResponse { key: secret, previous_valid_until: until }))

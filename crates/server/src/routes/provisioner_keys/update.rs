@@ -1,4 +1,4 @@
-//! Changing until when and from where a provisioner key may be used. Its tags and its name are fixed: another key is made.
+//! Changes the expiry and the allowed addresses of a provisioner key. Its tags and name cannot change.
 
 use axum::extract::State;
 use coder_api::keys::{ProvisionerKey, UpdateProvisionerKeyRequest};
@@ -74,7 +74,7 @@ pub async fn update(
         write_down(&app.store, tx, Hint::Key(key.id), now).await?;
         Ok(key)
     })?;
-    // Sessions learn when they end now, and whether their addresses are still allowed.
+    // Sessions set their timers and check their addresses.
     revoke::changed(&app, key.id);
     tracing::info!(key = key.name, organization = organization.name, by = %caller.user.id, "provisioner key changed");
     Ok(Json(view(key)))

@@ -9,10 +9,10 @@ use jiff::SignedDuration;
 use crate::audit::{Event, Kind, Verb};
 use crate::http::{Error, Result};
 
-/// Names of the rows that stand for other ways to join (scheduling-and-auth KEY-3).
+/// Names of the rows that stand for other credentials (scheduling-and-auth KEY-3).
 const RESERVED: [&str; 3] = ["built-in", "user-auth", "psk"];
 
-/// Keys are protected as the daemons are that they admit.
+/// The RBAC object of keys: that of the daemons that they admit.
 pub(super) const fn object(organization: OrganizationId) -> Object {
     Object::in_organization(Resource::ProvisionerDaemon, organization)
 }
@@ -21,18 +21,18 @@ pub(super) fn is_reserved(name: &str) -> bool {
     RESERVED.iter().any(|reserved| reserved.eq_ignore_ascii_case(name))
 }
 
-/// Whether a key stands for another way to join.
+/// Whether a key stands for another credential.
 #[must_use]
 pub fn has_reserved_id(id: KeyId) -> bool {
     [KeyId::BUILT_IN, KeyId::USER_AUTH, KeyId::PSK].contains(&id)
 }
 
-/// Something done to a key, for the audit log.
+/// An audit entry about a key.
 pub(super) fn event(verb: Verb, key: &Key) -> Event {
     Event::new(verb, Kind::ProvisionerKey, key.id.0, &key.name).in_organization(key.organization_id)
 }
 
-/// A number of seconds that a request gives; bounded so that nothing overflows.
+/// A number of seconds in a request, bounded so that nothing overflows.
 pub(super) fn seconds(field: &str, seconds: i64) -> Result<SignedDuration> {
     /// A hundred years.
     const MOST: i64 = 100 * 366 * 24 * 3600;
@@ -42,7 +42,7 @@ pub(super) fn seconds(field: &str, seconds: i64) -> Result<SignedDuration> {
     Err(Error::invalid(field, format!("At most {MOST} seconds are possible.")))
 }
 
-/// How a key looks on the wire: the official fields, and ours.
+/// The API type of a key: the official fields, and ours.
 pub(super) fn view(key: Key) -> ProvisionerKey {
     ProvisionerKey {
         id: key.id,

@@ -1,4 +1,4 @@
-//! Who may use a template: everybody in its organization, or only those whom a role lets see it. There are no other groups.
+//! Who may use a template: all members of its organization, or only those with a role for it. There are no other groups.
 
 use axum::extract::State;
 use coder_api::error::Message;
@@ -13,7 +13,7 @@ use crate::context::App;
 use crate::http::params::Id;
 use crate::http::{Caller, Error, Json, Result, body};
 
-/// The group that everybody in an organization belongs to; it has the organization's id.
+/// The group of all members of an organization. It has the organization's id.
 const EVERYONE: &str = "Everyone";
 
 /// `GET /templates/{template}/acl`: for those who may change the template.
@@ -69,7 +69,7 @@ pub async fn update(
     Ok(body::message("Successfully updated template ACL list."))
 }
 
-/// Whether everybody shall be able to use the template, if the request says so.
+/// Whether the request gives or removes the access of all members.
 fn everyone(request: &UpdateTemplateAclRequest, organization: OrganizationId) -> Result<Option<bool>> {
     if !request.user_perms.is_empty() {
         return Err(Error::invalid("user_perms", "Access of single users is not supported."));

@@ -1,4 +1,4 @@
-//! Choosing the version that new builds use.
+//! Sets the active version.
 
 use axum::extract::State;
 use coder_api::error::Message;

@@ -1,4 +1,4 @@
-//! Making a template out of a version.
+//! Creates a template from a version.
 
 use axum::extract::State;
 use coder_api::templates::{CreateTemplateRequest, Template};
@@ -13,7 +13,7 @@ use super::{find, settings, view};
 use crate::audit::{Event, Kind, Verb};
 use crate::context::App;
 use crate::http::params::Names;
-use crate::http::{Caller, Error, Json, Result, Warned, body};
+use crate::http::{Caller, Error, Json, Result, WithWarnings, body};
 use crate::routes::{organizations, stored_only};
 
 /// `POST /organizations/{organization}/templates`. The version's import may be in any state (http-api 6.2).
@@ -22,7 +22,7 @@ pub async fn create(
     caller: Caller,
     names: Names,
     Json(request): Json<CreateTemplateRequest>,
-) -> Result<Warned<body::Created<Template>>> {
+) -> Result<WithWarnings<body::Created<Template>>> {
     let [organization] = names.take()?;
     let organization =
         organizations::named(&app, &mut app.store.reader().await?, &caller, &organization).await?;
@@ -77,7 +77,7 @@ pub async fn create(
         view::load_one(tx, row).await
     })?;
     let warnings = stored_only::of_new_template(&row.settings, request.template_use_classic_parameter_flow);
-    Ok(Warned(body::Created(created), warnings))
+    Ok(WithWarnings(body::Created(created), warnings))
 }
 
 fn policy(request: &CreateTemplateRequest) -> Settings {

@@ -1,4 +1,4 @@
-//! Loading templates, and who may see them.
+//! Loads templates, and checks access.
 
 use coder_domain::ids::{OrganizationId, TemplateId};
 use coder_domain::rbac::{Action, Object, Resource};
@@ -7,24 +7,24 @@ use coder_store::templates::{self, Template};
 
 use crate::http::{Caller, Error, Result};
 
-/// What protects the templates and versions of an organization.
+/// The RBAC object of the templates and versions of an organization.
 pub const fn object(organization: OrganizationId) -> Object {
     Object::in_organization(Resource::Template, organization)
 }
 
-/// What protects one template and its versions; a token may be limited to it.
+/// The RBAC object of one template and its versions. A token may be limited to it.
 pub const fn of(template: &Template) -> Object {
     object(template.organization_id).with_id(template.id.0)
 }
 
-/// Whether a role lets the caller see templates, and not only "everyone".
+/// Whether a role of the caller allows reading templates, beyond the group "Everyone".
 fn sees_by_role(caller: &Caller, object: Object) -> bool {
     let anywhere = Object { organization: None, ..object };
     caller.may(Action::Update, object) || caller.may(Action::Read, anywhere)
 }
 
-/// 404 unless a role lets the caller see templates of the organization, then 403 unless the action is allowed: for
-/// versions that are in no template, which nobody was given to use.
+/// 404 unless a role of the caller allows reading templates of the organization, then 403 unless the action is allowed. For
+/// versions without a template.
 pub fn require_by_role(caller: &Caller, action: Action, organization: OrganizationId) -> Result<()> {
     let object = object(organization);
     if !sees_by_role(caller, object) {
@@ -33,7 +33,7 @@ pub fn require_by_role(caller: &Caller, action: Action, organization: Organizati
     caller.require_visible(action, object)
 }
 
-/// Whether the caller may do this to the template. Members reach it through "everyone", unless that was taken away.
+/// Whether the caller may do this to the template. Members may use it through the group "Everyone", unless that was removed.
 pub fn may(caller: &Caller, action: Action, template: &Template) -> bool {
     let object = of(template);
     caller.may(action, object) && (template.settings.everyone_may_use || sees_by_role(caller, object))

@@ -69,7 +69,7 @@ async fn filter(
     search: &Search,
     organization: Option<OrganizationId>,
 ) -> Result<Option<templates::Filter>> {
-    // Deleted templates are never listed, and no template here runs tasks or outside agents.
+    // Deleted templates are not listed, and there are no tasks and external agents yet.
     let flags =
         [search.read::<bool>("deleted")?, search.read("has-ai-task")?, search.read("has_external_agent")?];
     if flags.contains(&Some(true)) {

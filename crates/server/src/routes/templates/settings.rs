@@ -1,4 +1,4 @@
-//! Checking a template's names and policy, the same for making and changing one.
+//! Checks the names and settings of a template, for creation and changes.
 
 use coder_api::templates::WEEKDAYS;
 use coder_domain::names;
@@ -7,10 +7,10 @@ use coder_store::templates::{Settings, Template};
 use crate::http::{Error, Result};
 
 const MINUTE_MS: i64 = 60_000;
-/// More than this makes no sense and would overflow when added to an instant.
+/// Longest duration; a longer one would overflow when added to a time.
 const MAX_MS: i64 = 100 * 365 * 24 * 3_600_000;
 
-/// Checks everything a client may set; all that is wrong is reported at once.
+/// Checks all settings, and reports all errors at once.
 pub fn check(template: &Template) -> Result<()> {
     let mut wrong: Vec<(&str, String)> = Vec::new();
     if let Err(error) = names::name(&template.name) {

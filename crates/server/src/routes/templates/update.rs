@@ -10,7 +10,7 @@ use super::{find, settings, view};
 use crate::audit::{Event, Kind, Verb};
 use crate::context::App;
 use crate::http::params::Id;
-use crate::http::{Caller, Error, Json, Result, Warned};
+use crate::http::{Caller, Error, Json, Result, WithWarnings};
 use crate::routes::stored_only;
 
 /// `PATCH /templates/{template}`. Nothing to change is 200 too, because the command line takes 304 for an error.
@@ -19,7 +19,7 @@ pub async fn update(
     caller: Caller,
     Id(id): Id<TemplateId>,
     Json(request): Json<UpdateTemplateRequest>,
-) -> Result<Warned<Json<Template>>> {
+) -> Result<WithWarnings<Json<Template>>> {
     let now = app.now();
     let (updated, warnings) = transaction!(app.store, Error, |tx| {
         let before = find::by_id(tx, &caller, id, Action::Update).await?;
@@ -33,7 +33,7 @@ pub async fn update(
         let warnings = stored_only::of_template_update(&row.settings, &request);
         Ok((view::load_one(tx, row).await?, warnings))
     })?;
-    Ok(Warned(Json(updated), warnings))
+    Ok(WithWarnings(Json(updated), warnings))
 }
 
 /// What changed, for the audit log.
@@ -73,8 +73,8 @@ pub(super) fn changed(before: &templates::Template, after: &templates::Template)
         .change("everyone_may_use", old.everyone_may_use, new.everyone_may_use)
 }
 
-/// Absent texts stay; absent numbers and flags mean zero and false (http-api 6.2), except for the access of "everyone",
-/// which is given back with the template's access list.
+/// Absent texts stay. Absent numbers and flags mean zero and false (http-api 6.2), except for the access of the group
+/// "Everyone", which only the template's access list gives back.
 fn apply(mut row: templates::Template, request: UpdateTemplateRequest) -> templates::Template {
     if !request.name.is_empty() {
         row.name = request.name;
@@ -98,7 +98,7 @@ fn apply(mut row: templates::Template, request: UpdateTemplateRequest) -> templa
     policy.allow_user_autostop = request.allow_user_autostop;
     policy.allow_user_cancel_workspace_jobs = request.allow_user_cancel_workspace_jobs;
     policy.require_active_version = request.require_active_version;
-    // Officially this only ever takes the access away: a client that changes something else sends false, or nothing.
+    // As on the official server, this can only remove the access: a client that changes another setting sends false.
     if request.disable_everyone_group_access {
         policy.everyone_may_use = false;
     }

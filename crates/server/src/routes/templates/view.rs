@@ -1,4 +1,4 @@
-//! How a template looks on the wire.
+//! Converts templates to the API type.
 
 use std::collections::HashMap;
 
@@ -57,7 +57,7 @@ fn one(
         display_name: row.display_name,
         provisioner: row.provisioner.as_str().into(),
         active_version_id: row.active_version_id,
-        // Nobody counts users here yet, which the wire says with −1.
+        // Active users are not counted yet; −1 means unknown.
         active_user_count: -1,
         build_time_stats: BuildTimeStats::default(),
         description: row.description,
@@ -82,7 +82,7 @@ fn one(
         require_active_version: settings.require_active_version,
         max_port_share_level: settings.max_port_share_level.as_str().into(),
         cors_behavior: settings.cors_behavior.as_str().into(),
-        // Until the dynamic-parameters endpoint exists, the classic form is the only one that clients can show.
+        // Without the dynamic-parameters endpoint, clients can only show the classic form.
         use_classic_parameter_flow: true,
     }
 }

@@ -116,7 +116,7 @@ pub fn membership(organization_id: OrganizationId, user_id: UserId, now: Timesta
     organizations::Member { organization_id, user_id, roles: Vec::new(), created_at: now, updated_at: now }
 }
 
-/// Checks what identifies a person.
+/// Checks the user name, the names and the e-mail address.
 pub fn check_identity(email: &str, username: &str, name: &str) -> Result<()> {
     if !names::email(email) {
         return Err(Error::invalid("email", "This is not an e-mail address."));
@@ -134,7 +134,7 @@ pub fn check_password(password: &Secret) -> Result<()> {
         .map_err(|error| Error::bad_request("Password not strong enough!").field("password", error))
 }
 
-/// 409 for a user name or e-mail address that somebody else has.
+/// 409 for a user name or e-mail address of another account.
 pub fn taken(error: coder_store::Error) -> Error {
     for (column, field) in [("username_lower", "username"), ("email_lower", "email")] {
         if error.is_conflict_on("users", column) {

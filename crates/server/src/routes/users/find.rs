@@ -6,19 +6,19 @@ use coder_store::{Tx, organizations, users};
 
 use crate::http::{Caller, Error, Result};
 
-/// What protects an account.
+/// The RBAC object of an account.
 pub fn object(user: &users::User) -> Object {
     Object::site(Resource::User).owned_by(user.id).with_id(user.id.0)
 }
 
-/// Whether the caller's roles and token let them see the account. A token for one's own personal data does, too.
+/// Whether the caller's roles and token allow reading the account. A token for the caller's own personal data does, too.
 pub fn may_read(caller: &Caller, user: &users::User) -> bool {
     caller.may(Action::Read, object(user)) || caller.may(Action::ReadPersonal, object(user))
 }
 
-/// The user a path names, if the caller may know of them; 400 otherwise, as the official server answers. Whoever manages
-/// the members of an organization may know of these (http-api 3.1). That there is oneself is no secret, whatever the
-/// token is good for: each handler asks for the right that it needs.
+/// The user a path names, if the caller may see them; 400 otherwise, as the official server answers. Who manages the members
+/// of an organization may see these (http-api 3.1). Callers always see themselves, whatever the scope of the token: each
+/// handler checks the right that it needs.
 pub async fn visible(tx: &mut Tx, caller: &Caller, name: &str) -> Result<users::User> {
     if name == ME {
         return Ok((*caller.user).clone());
@@ -37,14 +37,14 @@ pub async fn visible(tx: &mut Tx, caller: &Caller, name: &str) -> Result<users::
     if memberships.iter().any(manages) { Ok(found) } else { Err(unknown()) }
 }
 
-/// As [`visible`], and 403 for a token that does not reach its owner's data.
+/// As [`visible`], and 403 for a token whose scope excludes its owner's data.
 pub async fn readable(tx: &mut Tx, caller: &Caller, name: &str) -> Result<users::User> {
     let found = visible(tx, caller, name).await?;
     let hidden = found.id == caller.user.id && !may_read(caller, &found);
     if hidden { Err(Error::forbidden()) } else { Ok(found) }
 }
 
-/// The user a path names, whoever asks. For those who may make memberships: they cannot add whom they cannot name.
+/// The user a path names, without a check. For callers who may add members by name.
 pub async fn by_name(tx: &mut Tx, name: &str) -> Result<Option<users::User>> {
     Ok(match name.parse() {
         Ok(id) => users::find(tx, id).await?,

@@ -12,7 +12,7 @@ use super::create::{self, check_identity, check_password};
 use crate::audit::{Event, Kind, Verb};
 use crate::context::App;
 use crate::http::origin::Origin;
-use crate::http::{Error, Json, Result, Warned, body};
+use crate::http::{Error, Json, Result, WithWarnings, body};
 use crate::routes::stored_only;
 
 /// `GET /users/first`: 404 asks the client to create one.
@@ -29,7 +29,7 @@ pub async fn create(
     State(app): State<App>,
     origin: Origin,
     Json(request): Json<CreateFirstUserRequest, { body::PUBLIC_BYTES }>,
-) -> Result<Warned<body::Created<CreateFirstUserResponse>>> {
+) -> Result<WithWarnings<body::Created<CreateFirstUserResponse>>> {
     let exists = || Error::conflict("The initial user has already been created.");
     if users::any(&mut app.store.reader().await?).await? {
         return Err(exists());
@@ -46,8 +46,8 @@ pub async fn create(
     let organization = app.default_organization;
 
     transaction!(app.store, Error, |tx| {
-        // Looked at again inside the transaction: of two requests at the same moment one loses. On Postgres neither sees
-        // the other's user, but one waits for the other's setting.
+        // Checked again inside the transaction, so that one of two concurrent requests fails. On Postgres neither sees the
+        // other's user, but one waits for the other's row in `settings`.
         let id = user.id.to_string();
         if users::any(tx).await? || settings::find_or_insert(tx, settings::FIRST_USER_ID, &id).await? != id {
             return Err(exists());
@@ -61,5 +61,5 @@ pub async fn create(
     tracing::info!(user_id = %user.id, username = user.username, "the first user was created");
     let warnings = if request.trial { vec![stored_only::TRIAL] } else { Vec::new() };
     let created = CreateFirstUserResponse { user_id: user.id, organization_id: organization };
-    Ok(Warned(body::Created(created), warnings))
+    Ok(WithWarnings(body::Created(created), warnings))
 }

@@ -1,4 +1,4 @@
-//! Log-in with a password, log-out, and which ways to log in there are.
+//! Log-in with a password, log-out, and the list of login methods.
 
 use axum::extract::State;
 use axum::response::{IntoResponse, Response};
@@ -37,7 +37,7 @@ pub async fn login(
 
 /// Checks e-mail address and password and opens a session (scheduling-and-auth PWD-3, PWD-4, TOK-4).
 ///
-/// A password is hashed whatever is wrong, so that the time taken does not tell who has an account.
+/// A password is hashed in every case, so that the response time does not reveal who has an account.
 pub async fn sign_in(app: &App, email: &str, password: Secret, origin: &Origin) -> Result<Secret> {
     let wrong = || Error::unauthorized("Incorrect email or password.");
     if !app.config.sessions.password_auth {

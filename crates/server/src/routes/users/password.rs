@@ -51,7 +51,7 @@ pub async fn update(
     let hash = app.passwords.hash(request.password).await.map_err(failed)?;
     let now = app.now();
     let signed_out = transaction!(app.store, Error, |tx| {
-        // Hashing takes a while, in which the account may have got more roles.
+        // The account may have got more roles while the password was hashed.
         let user = users::get(tx, user.id).await?;
         takeover::require(tx, &caller, &user).await?;
         users::update_password(tx, user.id, &hash, now).await?;

@@ -1,5 +1,5 @@
-//! What each built-in role allows, in the form of the official API. Nothing is written down twice: the decision itself is
-//! asked about every resource and action.
+//! The permissions of each built-in role, in the form of the official API. They are computed by asking `decide` about every
+//! resource and action.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -7,7 +7,7 @@ use coder_api::users::Permission;
 use coder_domain::ids::{OrganizationId, UserId};
 use coder_domain::rbac::{Action, Object, OrgRole, Resource, Scopes, SiteRole, Subject, decide};
 
-/// The organization in which the question is put.
+/// The organization for which `decide` is asked.
 const HERE: OrganizationId = OrganizationId::NIL;
 
 fn subject(site: &[SiteRole], organization: Option<&[OrgRole]>) -> Subject {
@@ -31,7 +31,7 @@ fn permission(resource: Resource, action: Action, negate: bool) -> Permission {
     Permission { negate, resource_type: resource.as_str().to_owned(), action: action.as_str().to_owned() }
 }
 
-/// What a site role allows everywhere, beyond what everybody may.
+/// The permissions of a site role beyond those of every user.
 #[must_use]
 pub fn of_site(role: SiteRole) -> Vec<Permission> {
     let (with, without) = (subject(&[role], None), subject(&[], None));
@@ -44,11 +44,11 @@ pub fn of_site(role: SiteRole) -> Vec<Permission> {
         .collect()
 }
 
-/// What an organization role allows, or takes away, in its organization, beyond what every member may.
+/// The permissions of an organization role beyond those of every member, including negative ones.
 #[must_use]
 pub fn of_organization(role: OrgRole) -> Vec<Permission> {
     let (with, without) = (subject(&[], Some(&[role])), subject(&[], Some(&[])));
-    // Only an admin has everything that a role could take away.
+    // Only an admin has every permission that a role could remove.
     let (full, less) = (subject(&[], Some(&[OrgRole::Admin])), subject(&[], Some(&[OrgRole::Admin, role])));
     grid()
         .filter_map(|(resource, action)| {

@@ -1,4 +1,4 @@
-//! Changing what an account shows.
+//! Changes the names of an account.
 
 use axum::extract::State;
 use coder_api::users::{UpdateProfileRequest, User};

@@ -1,4 +1,4 @@
-//! Site roles: who has which, which exist, and changing them.
+//! Site roles: the ones of a user, all that exist, and changing them.
 
 use std::collections::BTreeMap;
 
@@ -16,7 +16,7 @@ use crate::http::params::Names;
 use crate::http::{Caller, Error, Json, Result};
 use crate::provisioning::credentials::revoke;
 
-/// The role that everybody has; it may be named and changes nothing.
+/// The role that every user has. Requests may name it.
 const IMPLIED: &str = "member";
 
 /// `GET /users/roles`
@@ -80,7 +80,7 @@ pub async fn update(
             &user.site_roles,
             &roles,
         );
-        // What the account minted for other people was minted with the roles that it had.
+        // Tokens that the account created for others had its former roles.
         let mut signed_out = Vec::new();
         if user.site_roles.iter().any(|role| !roles.contains(role)) {
             signed_out = tokens::list_affected_users(tx, user.id, None).await?;
@@ -103,13 +103,13 @@ pub async fn update(
     Ok(Json(view::user(&user, memberships.into_iter().map(|found| found.id).collect())))
 }
 
-/// What is in one of the two sets only.
+/// Elements of exactly one of the two sets.
 pub fn changed<'a>(before: &'a [String], after: &'a [String]) -> impl Iterator<Item = &'a String> {
     let taken = before.iter().filter(|role| !after.contains(role));
     taken.chain(after.iter().filter(|role| !before.contains(role)))
 }
 
-/// Two owners could take the role from each other at the same moment.
+/// Whether an owner is left: two owners could remove each other's role at the same time.
 async fn has_owner(tx: &mut coder_store::Tx) -> Result<bool> {
     let owners =
         users::Filter { role: Some(SiteRole::Owner.as_str().to_owned()), ..users::Filter::default() };

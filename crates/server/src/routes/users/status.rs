@@ -49,7 +49,7 @@ async fn set(app: &App, caller: &Caller, names: Names, status: users::UserStatus
         user.status = status;
         user.updated_at = now;
         users::update_status(tx, user.id, status, now).await?;
-        // The account's own tokens count again when it does; those it minted for other people would count all the time.
+        // The account's own tokens are valid again when it is reactivated. Tokens that it created for others would stay valid.
         let mut signed_out = Vec::new();
         if status == users::UserStatus::Suspended {
             signed_out = tokens::list_affected_users(tx, user.id, None).await?;

@@ -1,5 +1,5 @@
-//! Who may change what somebody signs in with. Whoever can set a password, make a token or delete and restore an account
-//! acts with the roles of that account, so they need the right to assign each of them.
+//! Who may change the credentials of an account. Setting a password, creating a token, and deleting and restoring an account
+//! give the roles of that account, so they need the right to assign each of them.
 
 use coder_domain::rbac::may_take_over;
 use coder_store::{Tx, organizations, users};
@@ -7,7 +7,7 @@ use coder_store::{Tx, organizations, users};
 use crate::http::{Caller, Error, Result};
 
 /// 403 unless the account is the caller's own, or the caller may assign every role that it has, in every organization.
-/// The account's roles are read in this transaction. Each handler also asks for the right that its action needs.
+/// The account's roles are read in this transaction. Each handler also checks the right that its action needs.
 pub async fn require(tx: &mut Tx, caller: &Caller, user: &users::User) -> Result<()> {
     if user.id == caller.user.id {
         return Ok(());
@@ -27,8 +27,8 @@ pub async fn require(tx: &mut Tx, caller: &Caller, user: &users::User) -> Result
     )))
 }
 
-/// 403 for a token with scopes or an allow list: accounts, passwords and roles have no such limits, so it would yield
-/// more than it has.
+/// 403 for a token with scopes or an allow list. Accounts, passwords and roles have no such limits, so the token would gain
+/// rights.
 pub fn require_unlimited(caller: &Caller) -> Result<()> {
     if caller.subject.scopes.is_all() {
         return Ok(());

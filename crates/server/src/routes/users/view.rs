@@ -1,4 +1,4 @@
-//! How an account looks on the wire.
+//! Converts accounts to the API type.
 
 use coder_api::users::{MinimalUser, SlimRole, User};
 use coder_domain::ids::OrganizationId;
@@ -24,7 +24,7 @@ pub fn user(row: &users::User, organizations: Vec<OrganizationId>) -> User {
     }
 }
 
-/// As shown next to what the user made.
+/// The short form, for objects that the user created.
 pub fn minimal(row: &users::User) -> MinimalUser {
     MinimalUser {
         id: row.id,
@@ -34,7 +34,7 @@ pub fn minimal(row: &users::User) -> MinimalUser {
     }
 }
 
-/// Site roles with their names for people; words this build does not know are shown as they are.
+/// Site roles with display names. Unknown roles keep their name.
 pub fn site_roles(words: &[String]) -> Vec<SlimRole> {
     let display = |word: &String| {
         word.parse::<SiteRole>().map_or_else(|_| word.clone(), |role| role.display_name().to_owned())
@@ -45,7 +45,7 @@ pub fn site_roles(words: &[String]) -> Vec<SlimRole> {
         .collect()
 }
 
-/// Organization roles with their names for people.
+/// Organization roles with display names.
 pub fn organization_roles(words: &[String], organization: OrganizationId) -> Vec<SlimRole> {
     let display = |word: &String| {
         word.parse::<OrgRole>().map_or_else(|_| word.clone(), |role| role.display_name().to_owned())

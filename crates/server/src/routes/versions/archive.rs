@@ -1,4 +1,4 @@
-//! Hiding versions and showing them again. The answer is a JSON string, not an object (http-api 17).
+//! Archives and unarchives versions. The response is a JSON string, not an object (http-api 17).
 
 use axum::extract::State;
 use coder_api::templates::{ArchiveVersionsRequest, ArchiveVersionsResponse};

@@ -1,4 +1,4 @@
-//! What an import found: resources, variables, parameters, presets, outside accounts.
+//! The results of an import: resources, variables, parameters, presets, external authentication.
 
 use axum::extract::State;
 use coder_api::paths;
@@ -23,7 +23,7 @@ use crate::http::{AccessUrl, Caller, Error, Json, Result};
 use crate::markdown::plain_text;
 use crate::routes::resources as shown;
 
-/// A version whose import has ended; another status says "not yet" on each route (http-api 1.6).
+/// A version whose import has ended. Before that, each route has another status (http-api 1.6).
 async fn ended(tx: &mut Tx, caller: &Caller, id: TemplateVersionId, early: StatusCode) -> Result<Version> {
     let version = find::by_id(tx, caller, id, Action::Read).await?;
     if jobs::get(tx, version.job_id).await?.completed_at.is_none() {
@@ -139,7 +139,7 @@ pub async fn accounts(
     let asked = details::list_external_auth(&mut tx, version.id).await?;
     drop(tx);
     let view = async |row: details::ExternalAuth| {
-        let Some((provider, _)) = app.accounts.find(&row.provider_id) else {
+        let Some((provider, _)) = app.external_auth.find(&row.provider_id) else {
             return Ok::<_, Error>(TemplateVersionExternalAuth {
                 display_name: row.provider_id.clone(),
                 id: row.provider_id,

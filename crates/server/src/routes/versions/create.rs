@@ -1,4 +1,4 @@
-//! Pushing a version: the row, and the job that imports it, in one transaction.
+//! Creates a version: the row, and the job that imports it, in one transaction.
 
 use std::collections::BTreeMap;
 
@@ -16,14 +16,14 @@ use http::StatusCode;
 use serde_json::json;
 
 use super::{tags as source_tags, view};
-use crate::audit::job_end::Asked;
+use crate::audit::job_end::AuditContext;
 use crate::audit::{Event, Kind, Verb};
 use crate::context::App;
 use crate::http::params::Names;
 use crate::http::{Caller, Error, Json, Result, body};
 use crate::owners;
 use crate::routes::files::find::usable;
-use crate::routes::{announce, matched, organizations, random_name, templates, users};
+use crate::routes::{announce, matching_daemons, organizations, random_name, templates, users};
 
 /// Longest message, in bytes.
 const MESSAGE_BYTES: usize = 1 << 20;
@@ -40,7 +40,7 @@ pub async fn create(
     let [organization] = names.take()?;
     let mut tx = app.store.reader().await?;
     let organization = organizations::id_of(&app, &mut tx, &caller, &organization).await?;
-    // A version of a template is a change of it, which its own rights allow.
+    // A version of an existing template needs the right to change it, which is checked below.
     match request.template_id {
         Some(_) => {}
         None => caller.require(Action::Create, templates::find::object(organization))?,
@@ -61,7 +61,7 @@ pub async fn create(
     let variables = source_tags::variables(&mut tx, template.as_ref(), &request.user_variable_values).await?;
     let file_id = file.id;
     let read = source_tags::read(&mut tx, &file).await?;
-    // Evaluating takes its time; no connection waits for it.
+    // Evaluating takes time, so the connection is returned first.
     drop(tx);
     let requester = (caller.user.id, owners::caller(&caller, organization));
     let tags = source_tags::for_import(read, flow, variables, requester, &request.tags, now).await?;
@@ -85,7 +85,7 @@ pub async fn create(
     };
     let demand = JobRequirements { organization, provisioner: &job.provisioner, tags: &job.tags };
     let mut tx = app.store.reader().await?;
-    let matching = matched::count(&app, &mut tx, &demand, now).await?;
+    let matching = matching_daemons::count(&app, &mut tx, &demand, now).await?;
     drop(tx);
     let chosen = !request.name.is_empty();
     let mut version = versions::Version {
@@ -105,7 +105,7 @@ pub async fn create(
         updated_at: now,
     };
     loop {
-        Asked::new(&version.name, "", &caller.origin).keep_in(&mut job.input.0);
+        AuditContext::new(&version.name, "", &caller.origin).store_in(&mut job.input.0);
         match insert(&app, &caller, &job, &version, now).await {
             Ok(()) => break,
             Err(error) if error.is_conflict_on("template_versions", "name") => {
@@ -117,7 +117,7 @@ pub async fn create(
                 }
                 version.name = random_name::generate();
             }
-            // It was purged a moment ago: nothing had used it for long.
+            // The file was purged meanwhile.
             Err(coder_store::Error::Reference(_)) => return Err(no_file()),
             Err(error) => return Err(error.into()),
         }

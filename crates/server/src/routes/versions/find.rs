@@ -1,4 +1,4 @@
-//! Loading versions, and who may see them.
+//! Loads versions, and checks access.
 
 use coder_domain::ids::TemplateVersionId;
 use coder_domain::rbac::Action;
@@ -8,19 +8,19 @@ use coder_store::{Tx, templates as rows};
 use crate::http::{Caller, Error, Result};
 use crate::routes::templates;
 
-/// 404 unless the caller may read the version, then 403 unless the action is allowed. A version in a template is
-/// protected as the template is; one that is in none yet is for those who manage templates.
+/// 404 unless the caller may read the version, then 403 unless the action is allowed. A version of a template has the rights of
+/// the template. One without a template needs the right to manage templates.
 pub async fn require(tx: &mut Tx, caller: &Caller, version: &Version, action: Action) -> Result<()> {
     let Some(id) = version.template_id else {
         return templates::find::require_by_role(caller, action, version.organization_id);
     };
     let mut template = rows::find(tx, id).await?.ok_or_else(Error::not_found)?;
-    // Workspaces of a deleted template still have builds, whose version can be looked at.
+    // Workspaces of a deleted template still have builds, whose version can be read.
     template.deleted = false;
     templates::find::require(caller, action, &template)
 }
 
-/// A version that a request names, if the caller may read it: one that exists elsewhere is none.
+/// A version that a request names, if the caller may read it.
 pub async fn readable(tx: &mut Tx, caller: &Caller, id: TemplateVersionId) -> Result<Option<Version>> {
     match by_id(tx, caller, id, Action::Read).await {
         Ok(version) => Ok(Some(version)),

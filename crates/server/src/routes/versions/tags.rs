@@ -1,5 +1,5 @@
-//! The tags of an import: those that the uploaded source asks for, and over them those of the request
-//! (scheduling-and-auth TAG-11 to TAG-16).
+//! The tags of an import: those in the uploaded source, overridden by those of the request (scheduling-and-auth TAG-11 to
+//! TAG-16).
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -15,37 +15,37 @@ use coder_store::{Tx, files};
 use tokio::sync::Semaphore;
 
 use crate::http::{Error, Result};
-use crate::stored;
+use crate::stored_file;
 
-/// How many wrong tags an answer names.
+/// Most invalid tags that an error names.
 const MOST_NAMED: usize = 100;
-/// How much of a tag's key an answer repeats, in characters.
+/// Longest part of a tag's key in an error, in characters.
 const LONGEST_NAMED: usize = 256;
 
-/// Sources that are read at once: what is made of one may take many times its length.
+/// Concurrent reads of sources. A parsed source may take many times its length.
 static READING: Semaphore = Semaphore::const_new(2);
 
-/// What a source says about its tags.
+/// The evaluated tags of a source.
 pub struct Evaluated {
-    /// The tags, or what is wrong with each that has no value.
+    /// The tags, or the error of each tag without a value.
     pub tags: std::result::Result<BTreeMap<String, String>, Vec<TagError>>,
     /// Files that are not valid configuration.
     pub broken: Vec<String>,
 }
 
-/// Reads a stored source off the async threads, part by part.
-pub async fn read(tx: &mut Tx, file: &files::FileInfo) -> Result<Template> {
+/// Reads a stored source on a blocking thread, part by part.
+pub async fn read(tx: &mut Tx, file: &files::Info) -> Result<Template> {
     // The semaphore is never closed.
     let _place = READING.acquire().await.ok();
     let mimetype = file.mimetype.clone();
     let work = move |archive| Template::read_from(archive, &mimetype);
-    stored::read(stored::From::Tx(tx), file, work).await?.map_err(|error| match error {
-        ReadError::MediaType(_) => Error::bad_request("Unsupported file type.").field("file_id", error),
+    stored_file::read(stored_file::Reader::Tx(tx), file, work).await?.map_err(|error| match error {
+        ReadError::Kind(_) => Error::bad_request("Unsupported file type.").field("file_id", error),
         error => refused().field("file_id", error),
     })
 }
 
-/// Evaluates a source off the async threads.
+/// Evaluates a source on a blocking thread.
 pub async fn evaluate(template: Arc<Template>, inputs: Inputs) -> Result<Evaluated> {
     let work = move || Evaluated {
         tags: template.workspace_tags(&inputs),
@@ -62,7 +62,7 @@ pub fn flow(template: Option<&Row>) -> Flow {
     }
 }
 
-/// The values that an import's variables will have: those given, and those of the active version.
+/// The values of an import's variables: the given ones, and those of the active version.
 pub async fn variables(
     tx: &mut Tx,
     template: Option<&Row>,
@@ -76,7 +76,7 @@ pub async fn variables(
     Ok(values)
 }
 
-/// The values that variables have in an imported version; an empty one stands for none.
+/// The values of the variables of an imported version. An empty value means none.
 pub async fn stored_variables(
     tx: &mut Tx,
     version: coder_domain::ids::TemplateVersionId,
@@ -86,8 +86,8 @@ pub async fn stored_variables(
     Ok(values.filter(|(_, value)| !value.is_empty()).collect())
 }
 
-/// The tags of an import. What the request sets need not be known (TAG-14); a source that is no configuration asks for
-/// nothing, its job will say why.
+/// The tags of an import. Tags that the request sets need no value in the source (TAG-14). An invalid source has no tags; its
+/// job reports the error.
 pub async fn for_import(
     source: Template,
     flow: Flow,
@@ -113,7 +113,7 @@ fn refused() -> Error {
     Error::bad_request("Unable to parse workspace tags.")
 }
 
-/// 400 that names each tag and what is wrong with it.
+/// 400 with the error of each tag.
 pub fn wrong(errors: &[TagError]) -> Error {
     let name = |error: &TagError| error.tag.chars().take(LONGEST_NAMED).collect::<String>();
     errors.iter().take(MOST_NAMED).fold(refused(), |answer, error| answer.field(&name(error), error))

@@ -1,4 +1,4 @@
-//! Renaming a version and changing its message.
+//! Changes the name and the message of a version.
 
 use axum::extract::State;
 use coder_api::versions::{TemplateVersion, UpdateTemplateVersionRequest};
@@ -46,7 +46,7 @@ pub async fn update(
     Ok(Json(view))
 }
 
-/// What is absent stays.
+/// Absent fields stay.
 fn apply(
     mut version: versions::Version,
     request: &UpdateTemplateVersionRequest,

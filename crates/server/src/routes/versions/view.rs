@@ -1,4 +1,4 @@
-//! How a version looks on the wire.
+//! Converts versions to the API type.
 
 use std::collections::HashMap;
 
@@ -13,7 +13,7 @@ use coder_store::{Tx, jobs as store, users as accounts};
 
 use crate::context::App;
 use crate::http::Result;
-use crate::routes::{jobs, matched, users};
+use crate::routes::{jobs, matching_daemons, users};
 
 /// Rows with their jobs and authors.
 pub async fn load(app: &App, tx: &mut Tx, rows: Vec<Version>) -> Result<Vec<TemplateVersion>> {
@@ -34,7 +34,7 @@ pub async fn load(app: &App, tx: &mut Tx, rows: Vec<Version>) -> Result<Vec<Temp
     Ok(views)
 }
 
-/// One row; while its import waits, also how many daemons could take it (http-api 5.5).
+/// One row. While its import waits, it contains the number of matching daemons (http-api 5.5).
 pub async fn load_one(app: &App, tx: &mut Tx, row: Version) -> Result<TemplateVersion> {
     let job = store::get(tx, row.job_id).await?;
     let author = accounts::find_many(tx, &[row.created_by]).await?;
@@ -42,12 +42,12 @@ pub async fn load_one(app: &App, tx: &mut Tx, row: Version) -> Result<TemplateVe
     let (mut place, mut matching) = (QueuePosition::default(), None);
     if job.status() == Status::Pending {
         place = jobs::places(app, tx, &[&job]).await?.remove(&job.id).unwrap_or_default();
-        matching = Some(matched::for_job(app, tx, &job, app.now()).await?);
+        matching = Some(matching_daemons::for_job(app, tx, &job, app.now()).await?);
     }
     Ok(one(row, &job, place, author, matching))
 }
 
-/// Puts a version together.
+/// Builds the view.
 pub fn one(
     row: Version,
     job: &Job,

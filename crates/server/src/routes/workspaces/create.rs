@@ -1,4 +1,4 @@
-//! Making a workspace: the row and its first build, in one transaction.
+//! Creates a workspace: the row and its first build, in one transaction.
 
 use axum::extract::State;
 use coder_api::workspaces::{AutomaticUpdates, CreateWorkspaceRequest, Workspace};
@@ -15,9 +15,9 @@ use super::{settings, view};
 use crate::audit::{Event, Kind, Verb};
 use crate::context::App;
 use crate::http::params::Names;
-use crate::http::{Caller, Error, Json, Result, Warned, body};
+use crate::http::{Caller, Error, Json, Result, WithWarnings, body};
 use crate::routes::builds::create::after;
-use crate::routes::builds::make::{self, Failed, Made, Wanted};
+use crate::routes::builds::insert::{self, BuildRequest, InsertError, InsertedBuild};
 use crate::routes::{organizations, stored_only, templates, users, versions};
 
 /// `POST /users/{user}/workspaces`
@@ -26,10 +26,10 @@ pub async fn create(
     caller: Caller,
     names: Names,
     Json(request): Json<CreateWorkspaceRequest>,
-) -> Result<Warned<body::Created<Workspace>>> {
+) -> Result<WithWarnings<body::Created<Workspace>>> {
     let [user] = names.take()?;
     let owner = users::find::visible(&mut app.store.reader().await?, &caller, &user).await?;
-    make_one(&app, &caller, owner, None, request).await
+    create_one(&app, &caller, owner, None, request).await
 }
 
 /// `POST /organizations/{organization}/members/{user}/workspaces`
@@ -38,114 +38,117 @@ pub async fn in_organization(
     caller: Caller,
     names: Names,
     Json(request): Json<CreateWorkspaceRequest>,
-) -> Result<Warned<body::Created<Workspace>>> {
+) -> Result<WithWarnings<body::Created<Workspace>>> {
     let [organization, user] = names.take()?;
     let mut tx = app.store.reader().await?;
     let organization = organizations::named(&app, &mut tx, &caller, &organization).await?.id;
     let owner = users::find::visible(&mut tx, &caller, &user).await?;
     drop(tx);
-    make_one(&app, &caller, owner, Some(organization), request).await
+    create_one(&app, &caller, owner, Some(organization), request).await
 }
 
-async fn make_one(
+async fn create_one(
     app: &App,
     caller: &Caller,
     owner: accounts::User,
     organization: Option<OrganizationId>,
     request: CreateWorkspaceRequest,
-) -> Result<Warned<body::Created<Workspace>>> {
+) -> Result<WithWarnings<body::Created<Workspace>>> {
     check(&request)?;
     let now = app.now();
-    let made: std::result::Result<(rows::Workspace, Made), Failed> = transaction!(app.store, Failed, |tx| {
-        let template = template_for(tx, caller, &request).await?;
-        if organization.is_some_and(|id| id != template.organization_id) {
-            return Err(Error::not_found().into());
-        }
-        let object =
-            Object::in_organization(Resource::Workspace, template.organization_id).owned_by(owner.id);
-        caller.require(Action::Create, object)?;
-        let member = coder_store::organizations::find_member(tx, template.organization_id, owner.id).await?;
-        if member.is_none() {
-            return Err(Error::new(
-                StatusCode::FORBIDDEN,
-                "The owner does not belong to the template's organization.",
-            )
-            .into());
-        }
-        if !template.deprecated.is_empty() {
-            return Err(Error::bad_request(format!(
-                "Template {:?} has been deprecated, and cannot be used to create a new workspace.",
-                template.name
-            ))
-            .detail(&template.deprecated)
-            .into());
-        }
-        let policy = &template.settings;
-        if request.autostart_schedule.as_ref().is_some_and(|text| !text.is_empty())
-            && !policy.allow_user_autostart
-        {
-            return Err(Error::invalid(
-                "schedule",
-                "Autostart is not allowed for workspaces using this template.",
-            )
-            .into());
-        }
-        let default_ttl = Some(policy.default_ttl_ms).filter(|ttl| *ttl > 0);
-        let row = rows::Workspace {
-            id: WorkspaceId::random(),
-            organization_id: template.organization_id,
-            owner_id: owner.id,
-            template_id: template.id,
-            name: request.name.clone(),
-            autostart_schedule: request.autostart_schedule.clone().filter(|text| !text.is_empty()),
-            ttl_ms: request.ttl_ms.filter(|ttl| *ttl > 0 && policy.allow_user_autostop).or(default_ttl),
-            automatic_updates: request.automatic_updates.clone().unwrap_or_default().as_str().to_owned(),
-            favorite: false,
-            created_at: now,
-            updated_at: now,
-            last_used_at: now,
-            dormant_at: None,
-            deleting_at: None,
-            next_start_at: None,
-            deleted: false,
-        };
-        rows::insert(tx, &row).await.map_err(|error| settings::taken(&row.name, error))?;
-        let wanted = Wanted {
-            version: request.template_version_id,
-            preset: request.template_version_preset_id,
-            parameters: request.rich_parameter_values.clone(),
-            ..Wanted::new(Transition::Start)
-        };
-        Event::new(Verb::Create, Kind::Workspace, row.id.0, row.name.as_str())
-            .in_organization(row.organization_id)
-            .change("owner", "", &owner.username)
-            .change("template_id", (), row.template_id)
-            .change("autostart_schedule", (), &row.autostart_schedule)
-            .change("ttl_ms", (), row.ttl_ms)
-            .by(tx, caller, now)
-            .await?;
-        let previous = PreviousBuild { owner_name: owner.username.clone(), ..PreviousBuild::default() };
-        let made = make::make(app, tx, caller, (&row, &template, &previous), &wanted, now).await?;
-        Ok((row, made))
-    });
-    let (row, made) = made.map_err(|failed| failed.0)?;
-    after(app, &made);
+    let inserted: std::result::Result<(rows::Workspace, InsertedBuild), InsertError> =
+        transaction!(app.store, InsertError, |tx| {
+            let template = template_for(tx, caller, &request).await?;
+            if organization.is_some_and(|id| id != template.organization_id) {
+                return Err(Error::not_found().into());
+            }
+            let object =
+                Object::in_organization(Resource::Workspace, template.organization_id).owned_by(owner.id);
+            caller.require(Action::Create, object)?;
+            let member =
+                coder_store::organizations::find_member(tx, template.organization_id, owner.id).await?;
+            if member.is_none() {
+                return Err(Error::new(
+                    StatusCode::FORBIDDEN,
+                    "The owner does not belong to the template's organization.",
+                )
+                .into());
+            }
+            if !template.deprecated.is_empty() {
+                return Err(Error::bad_request(format!(
+                    "Template {:?} has been deprecated, and cannot be used to create a new workspace.",
+                    template.name
+                ))
+                .detail(&template.deprecated)
+                .into());
+            }
+            let policy = &template.settings;
+            if request.autostart_schedule.as_ref().is_some_and(|text| !text.is_empty())
+                && !policy.allow_user_autostart
+            {
+                return Err(Error::invalid(
+                    "schedule",
+                    "Autostart is not allowed for workspaces using this template.",
+                )
+                .into());
+            }
+            let default_ttl = Some(policy.default_ttl_ms).filter(|ttl| *ttl > 0);
+            let row = rows::Workspace {
+                id: WorkspaceId::random(),
+                organization_id: template.organization_id,
+                owner_id: owner.id,
+                template_id: template.id,
+                name: request.name.clone(),
+                autostart_schedule: request.autostart_schedule.clone().filter(|text| !text.is_empty()),
+                ttl_ms: request.ttl_ms.filter(|ttl| *ttl > 0 && policy.allow_user_autostop).or(default_ttl),
+                automatic_updates: request.automatic_updates.clone().unwrap_or_default().as_str().to_owned(),
+                favorite: false,
+                created_at: now,
+                updated_at: now,
+                last_used_at: now,
+                dormant_at: None,
+                deleting_at: None,
+                next_start_at: None,
+                deleted: false,
+            };
+            rows::insert(tx, &row).await.map_err(|error| settings::taken(&row.name, error))?;
+            let build_request = BuildRequest {
+                version: request.template_version_id,
+                preset: request.template_version_preset_id,
+                parameters: request.rich_parameter_values.clone(),
+                ..BuildRequest::new(Transition::Start)
+            };
+            Event::new(Verb::Create, Kind::Workspace, row.id.0, row.name.as_str())
+                .in_organization(row.organization_id)
+                .change("owner", "", &owner.username)
+                .change("template_id", (), row.template_id)
+                .change("autostart_schedule", (), &row.autostart_schedule)
+                .change("ttl_ms", (), row.ttl_ms)
+                .by(tx, caller, now)
+                .await?;
+            let before = Before { owner_name: owner.username.clone(), ..Before::default() };
+            let inserted =
+                insert::insert(app, tx, caller, (&row, &template, &before), &build_request, now).await?;
+            Ok((row, inserted))
+        });
+    let (row, inserted) = inserted.map_err(|failed| failed.0)?;
+    after(app, &inserted);
     let warnings = stored_only::of_new_workspace(&request, row.ttl_ms);
     let mut view = view::load_one(app, &mut app.store.reader().await?, caller, row).await?;
-    // The official answer leaves these to the next read (http-api 7.3, scheduling-and-auth QUE-6).
-    let preset = preset_name(app, &made).await?;
+    // The official response leaves these out (http-api 7.3, scheduling-and-auth QUE-6).
+    let preset = preset_name(app, &inserted).await?;
     app.metrics.workspace_made(&view.organization_name, &view.template_name, &preset);
     let build = &mut view.latest_build;
     build.template_version_name.clear();
     (build.job.queue_position, build.job.queue_size) = (0, 0);
-    Ok(Warned(body::Created(view), warnings))
+    Ok(WithWarnings(body::Created(view), warnings))
 }
 
 /// The preset that a build was made with, by name.
-async fn preset_name(app: &App, made: &Made) -> Result<String> {
-    let Some(id) = made.build.template_version_preset_id else { return Ok(String::new()) };
+async fn preset_name(app: &App, inserted: &InsertedBuild) -> Result<String> {
+    let Some(id) = inserted.build.template_version_preset_id else { return Ok(String::new()) };
     let mut tx = app.store.reader().await?;
-    let presets = version_details::list_presets(&mut tx, made.build.template_version_id).await?;
+    let presets = version_details::list_presets(&mut tx, inserted.build.template_version_id).await?;
     Ok(presets.into_iter().find(|preset| preset.id == id).map(|preset| preset.name).unwrap_or_default())
 }
 
@@ -170,7 +173,7 @@ fn check(request: &CreateWorkspaceRequest) -> Result<()> {
     settings::check_ttl(request.ttl_ms)
 }
 
-/// The template to use: the one named, or that of the version named.
+/// The template: the named one, or that of the named version.
 async fn template_for(
     tx: &mut Tx,
     caller: &Caller,

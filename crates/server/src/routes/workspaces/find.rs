@@ -1,4 +1,4 @@
-//! Loading workspaces, and what protects them.
+//! Loads workspaces.
 
 use coder_api::paths::ME;
 use coder_domain::ids::WorkspaceId;
@@ -8,21 +8,21 @@ use coder_store::{Tx, users};
 
 use crate::http::{Caller, Error, Result};
 
-/// What protects a workspace.
+/// The RBAC object of a workspace.
 pub const fn object(workspace: &Workspace) -> Object {
     Object::in_organization(Resource::Workspace, workspace.organization_id)
         .owned_by(workspace.owner_id)
         .with_id(workspace.id.0)
 }
 
-/// A living workspace by id for this action.
+/// A workspace by id for this action. Deleted ones are not found.
 pub async fn by_id(tx: &mut Tx, caller: &Caller, id: WorkspaceId, action: Action) -> Result<Workspace> {
     let workspace = workspaces::find(tx, id).await?.ok_or_else(Error::not_found)?;
     caller.require_visible(action, object(&workspace))?;
     Ok(workspace)
 }
 
-/// A workspace by owner and name. The owner need not be visible as a user: whoever may see the workspace finds it.
+/// A workspace by owner and name. The caller needs the right to see the workspace, not its owner.
 pub async fn by_name(
     tx: &mut Tx,
     caller: &Caller,

@@ -48,12 +48,12 @@ pub async fn list(State(app): State<App>, caller: Caller, query: Query) -> Resul
     let mut found = rows::list(&mut tx, &filter).await?;
     found.retain(|row| caller.may(Action::Read, find::object(row)));
     let mut all = view::load(&app, &mut tx, &caller, found).await?;
-    let wanted = Wanted::read(&search)?;
-    all.retain(|workspace| wanted.accepts(workspace));
+    let conditions = LatestBuildFilter::read(&search)?;
+    all.retain(|workspace| conditions.accepts(workspace));
     if let Some(parameter) = search.get("param") {
         keep_with_parameter(&mut tx, &mut all, parameter).await?;
     }
-    // Own favourites first, then what runs, then by owner and name as the store has sorted (http-api 1.7).
+    // The caller's favorites first, then running workspaces, then by owner and name as the store sorts (http-api 1.7).
     all.sort_by_key(|workspace| {
         (!workspace.favorite, workspace.latest_build.status != WorkspaceStatus::Running)
     });
@@ -76,7 +76,7 @@ fn parse(q: &str) -> Result<Search> {
 
 /// The conditions that the database checks; `None` when nothing can match.
 async fn filter(app: &App, tx: &mut Tx, caller: &Caller, search: &Search) -> Result<Option<rows::Filter>> {
-    // Nothing can be shared, runs tasks or has outside agents here.
+    // There are no shared workspaces, tasks and external agents yet.
     let absent =
         [search.read::<bool>("shared")?, search.read("has-ai-task")?, search.read("has_external_agent")?];
     if absent.contains(&Some(true))
@@ -96,7 +96,7 @@ async fn filter(app: &App, tx: &mut Tx, caller: &Caller, search: &Search) -> Res
     if let Visibility::Some { organizations, own } = visibility(&caller.subject, Resource::Workspace)
         && organizations.is_empty()
     {
-        // Only the caller's own are visible, so nobody else's are read.
+        // The caller sees only their own workspaces.
         if owner_id.is_none() {
             owner_id = Some(own);
         }
@@ -116,13 +116,13 @@ async fn filter(app: &App, tx: &mut Tx, caller: &Caller, search: &Search) -> Res
 }
 
 /// The conditions on the latest build.
-struct Wanted {
+struct LatestBuildFilter {
     status: Option<WorkspaceStatus>,
     outdated: Option<bool>,
     agent: Option<String>,
 }
 
-impl Wanted {
+impl LatestBuildFilter {
     fn read(search: &Search) -> Result<Self> {
         let agent = search.get("has-agent").map(str::to_owned);
         if let Some(word) = agent.as_deref()
@@ -144,8 +144,9 @@ impl Wanted {
 }
 
 /// `name` keeps what has the parameter, `name=value` what has it with this value; case does not count.
-async fn keep_with_parameter(tx: &mut Tx, all: &mut Vec<Workspace>, wanted: &str) -> Result<()> {
-    let (name, value) = wanted.split_once('=').map_or((wanted, None), |(name, value)| (name, Some(value)));
+async fn keep_with_parameter(tx: &mut Tx, all: &mut Vec<Workspace>, conditions: &str) -> Result<()> {
+    let (name, value) =
+        conditions.split_once('=').map_or((conditions, None), |(name, value)| (name, Some(value)));
     let mut values: HashMap<_, BTreeMap<String, String>> = HashMap::new();
     for workspace in all.iter() {
         let id = workspace.latest_build.id;

@@ -1,4 +1,4 @@
-//! The small changes of a workspace: name, schedule, time to live, updates, dormancy, favourite.
+//! Changes of a workspace: name, schedule, time to live, updates, dormancy, favorite.
 
 use axum::extract::State;
 use axum::response::{IntoResponse, Response};
@@ -17,7 +17,7 @@ use super::{find, view};
 use crate::audit::{Event, Kind, Verb};
 use crate::context::App;
 use crate::http::params::Id;
-use crate::http::{Caller, Error, Json, NoContent, Result, Warned};
+use crate::http::{Caller, Error, Json, NoContent, Result, WithWarnings};
 use crate::routes::{announce, builds, stored_only, versions};
 
 const MINUTE_MS: i64 = 60_000;
@@ -58,7 +58,7 @@ pub async fn autostart(
     caller: Caller,
     Id(id): Id<WorkspaceId>,
     Json(request): Json<UpdateAutostartRequest>,
-) -> Result<Warned<NoContent>> {
+) -> Result<WithWarnings<NoContent>> {
     check_schedule(request.schedule.as_deref())?;
     let schedule = request.schedule.filter(|text| !text.is_empty());
     change(&app, &caller, id, |row, template| {
@@ -69,7 +69,7 @@ pub async fn autostart(
         Ok(())
     })
     .await?;
-    Ok(Warned(NoContent, schedule.map(|_| stored_only::AUTOSTART).into_iter().collect()))
+    Ok(WithWarnings(NoContent, schedule.map(|_| stored_only::AUTOSTART).into_iter().collect()))
 }
 
 /// `PUT /workspaces/{workspace}/ttl`
@@ -78,7 +78,7 @@ pub async fn ttl(
     caller: Caller,
     Id(id): Id<WorkspaceId>,
     Json(request): Json<UpdateTtlRequest>,
-) -> Result<Warned<NoContent>> {
+) -> Result<WithWarnings<NoContent>> {
     check_ttl(request.ttl_ms)?;
     let ttl = request.ttl_ms.filter(|ttl| *ttl > 0);
     change(&app, &caller, id, |row, template| {
@@ -91,7 +91,7 @@ pub async fn ttl(
         Ok(())
     })
     .await?;
-    Ok(Warned(NoContent, ttl.map(|_| stored_only::TTL).into_iter().collect()))
+    Ok(WithWarnings(NoContent, ttl.map(|_| stored_only::TTL).into_iter().collect()))
 }
 
 /// `PUT /workspaces/{workspace}/autoupdates`
@@ -144,10 +144,10 @@ pub async fn dormant(
     })?;
     let warnings = if request.dormant { vec![stored_only::DORMANT] } else { Vec::new() };
     let Some(view) = changed else {
-        return Ok(Warned(StatusCode::NOT_MODIFIED, warnings).into_response());
+        return Ok(WithWarnings(StatusCode::NOT_MODIFIED, warnings).into_response());
     };
     announce::workspace_changed(&app, id);
-    Ok(Warned(Json::<_>(view), warnings).into_response())
+    Ok(WithWarnings(Json::<_>(view), warnings).into_response())
 }
 
 /// `PUT /workspaces/{workspace}/favorite`
@@ -176,7 +176,7 @@ async fn mark(app: &App, caller: &Caller, id: WorkspaceId, favorite: bool) -> Re
     .await
 }
 
-/// Whether a start by schedule would need values that nobody can give then.
+/// Whether a scheduled start would need parameter values.
 #[derive(serde::Serialize)]
 pub struct Resolved {
     parameter_mismatch: bool,
@@ -194,14 +194,12 @@ pub async fn resolve_autostart(
         return Ok(Json(Resolved { parameter_mismatch: false }));
     }
     let template = templates::find(&mut tx, row.template_id).await?.ok_or_else(Error::not_found)?;
-    let latest =
-        coder_store::workspaces::builds::find_latest(&mut tx, id).await?.ok_or_else(Error::not_found)?;
-    let last = coder_store::workspaces::builds::list_parameters(&mut tx, latest.id).await?;
-    let given = builds::parameters::Given { last: Some(&last), ..Default::default() };
-    let (version, import) =
-        coder_store::workspaces::build_inputs::find_version(&mut tx, template.active_version_id)
-            .await?
-            .ok_or_else(Error::not_found)?;
+    let latest = coder_store::builds::find_latest(&mut tx, id).await?.ok_or_else(Error::not_found)?;
+    let last = coder_store::builds::list_parameters(&mut tx, latest.id).await?;
+    let given = builds::parameters::GivenParameters { last: Some(&last), ..Default::default() };
+    let (version, import) = coder_store::foundations::find_version(&mut tx, template.active_version_id)
+        .await?
+        .ok_or_else(Error::not_found)?;
     let flow = versions::tags::flow(Some(&template));
     let source =
         builds::source::load(&mut tx, flow, &version, import.file_id, row.owner_id, app.now()).await?;
@@ -215,7 +213,7 @@ pub async fn resolve_autostart(
     }
 }
 
-/// Changes a living workspace that the caller may update.
+/// Changes a workspace that the caller may update.
 async fn change(
     app: &App,
     caller: &Caller,
@@ -281,8 +279,7 @@ pub fn check_ttl(ttl_ms: Option<i64>) -> Result<()> {
     }
 }
 
-/// A weekly schedule in outline: an optional time zone and five fields, of which day of month and month are `*`. When
-/// it fires is decided where it is used.
+/// Checks the form of a weekly schedule: an optional time zone and five fields, of which day of month and month are `*`.
 pub fn check_schedule(schedule: Option<&str>) -> Result<()> {
     let Some(text) = schedule.filter(|text| !text.is_empty()) else { return Ok(()) };
     let refuse = |detail: &str| Err(Error::invalid("schedule", detail));

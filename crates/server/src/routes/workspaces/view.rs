@@ -1,4 +1,4 @@
-//! How a workspace looks on the wire.
+//! Converts workspaces to the API type.
 
 use std::collections::HashMap;
 

@@ -4,7 +4,7 @@
 use std::collections::HashSet;
 use std::sync::Arc;
 
-use coder_server::provisioning::dispatch::scheduler::Outcome;
+use coder_server::provisioning::dispatch::scheduler::AcquireOutcome;
 use coder_server::provisioning::dispatch::wait_queue::Domain;
 use coder_wire::messages::provisioner::WorkspaceTransition;
 use coder_wire::messages::provisionerd::acquired_job::Type;
@@ -146,8 +146,8 @@ async fn a_wait_dropped_at_the_claim_leaves_no_job_running() {
             .unwrap()
             .unwrap()
         {
-            Outcome::Job(claimed) => assert_eq!(claimed.job(), posted, "it was still waiting"),
-            Outcome::Canceled => {}
+            AcquireOutcome::Job(claimed) => assert_eq!(claimed.job(), posted, "it was still waiting"),
+            AcquireOutcome::Canceled => {}
         }
         let failed = until(&server, posted, |job| job.status() == Status::Failed).await;
         assert!(

@@ -1,8 +1,8 @@
 //! Time: keys that expire, cancels that nobody hears, queues that grow long, and clocks that jump.
 
 use bytes::Bytes;
-use coder_domain::key::Sha256Digest;
-use coder_server::provisioning::session::admit::PresentedKey;
+use coder_domain::key::Hashed;
+use coder_server::provisioning::session::authenticate::PresentedKey;
 use coder_server::tasks::driver::Task;
 use coder_server::tasks::heartbeat::Heartbeat;
 use coder_server::tasks::reap_jobs::ReapJobs;

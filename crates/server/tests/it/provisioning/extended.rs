@@ -3,8 +3,8 @@
 use bytes::Bytes;
 use coder_domain::ids::OrganizationId;
 use coder_server::App;
-use coder_server::provisioning::session::admit::Admitted;
-use coder_server::provisioning::session::admit::PresentedKey;
+use coder_server::provisioning::session::authenticate::Authenticated;
+use coder_server::provisioning::session::authenticate::PresentedKey;
 use coder_wire::drpc;
 use coder_wire::extension::messages::{
     AttachRequest, AttachResponse, HeldJob, HoldRequest, HoldResponse, LogsRequest, LogsResponse,
@@ -72,16 +72,20 @@ impl Line {
         let Wanted { extensions, presented_key, user, token, .. } = wanted;
         // Its public half.
         let token = token.split_once('-').map(|(id, _)| id.to_owned());
-        let admitted = Admitted { join, extensions, presented_key, user, token };
+        let authenticated = Authenticated { join, extensions, presented_key, user, token };
         let mut tx = app.store.single().await.unwrap();
-        let joined =
-            daemons::join(&mut tx, &admitted.join, &admitted.arrival(app.events.outbox().own()), app.now())
-                .await
-                .unwrap();
+        let joined = daemons::insert_joined(
+            &mut tx,
+            &authenticated.join,
+            &authenticated.arrival(app.events.outbox().own()),
+            app.now(),
+        )
+        .await
+        .unwrap();
         drop(tx);
         let id = joined.id;
         let ((near, left), (right, far)) = (duplex(64 << 10), duplex(64 << 10));
-        let session = Session::admitted(app.clone(), id, &admitted, "http://coder.test".to_owned());
+        let session = Session::authenticated(app.clone(), id, &authenticated, "http://coder.test".to_owned());
         let session = session.joined(&joined);
         app.lifecycle.spawn("session", session.run(near));
         let cut = tokio::spawn(carry(left, right, wanted.cut_after)).abort_handle();

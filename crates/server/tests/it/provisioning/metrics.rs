@@ -99,7 +99,7 @@ async fn websockets_and_what_others_count_are_told_too() {
     let server = TestServer::sqlite().await;
     let metrics = server.app.metrics.clone();
     let open = metrics.socket(coder_api::paths::SERVE);
-    metrics.tell_also(|| "# TYPE of_others counter\nof_others_total 7\n# EOF\n".to_owned());
+    metrics.add_source(|| "# TYPE of_others counter\nof_others_total 7\n# EOF\n".to_owned());
     let text = scrape(&server).await;
     let of = |name: &str, value: &str| format!("{name}{{path=\"{}\"}} {value}\n", coder_api::paths::SERVE);
     assert!(text.contains(&of("coderd_api_concurrent_websockets", "1")), "{text}");
@@ -120,7 +120,7 @@ async fn dashboards_and_alerts_name_existing_metrics() {
     let posted = import(&server, &owner, json!({})).await.1;
     daemon.take(posted).await;
     server.app.metrics.joined(true);
-    server.app.metrics.gave_up("hung");
+    server.app.metrics.job_ended_by_server("hung");
     let text = scrape(&server).await;
     // The daemons' own metrics, by the names in their list.
     let of_daemons = include_str!("../../../../provisioner/src/metrics.rs");

@@ -155,7 +155,7 @@ async fn cancels_drains_and_the_end_of_a_key_reach_daemons_of_the_other_server()
         Wanted {
             name: "shown",
             key: key.id,
-            presented_key: Some(coder_server::provisioning::session::admit::PresentedKey {
+            presented_key: Some(coder_server::provisioning::session::authenticate::PresentedKey {
                 key: key.id,
                 secret: Sha256Digest::of("secret"),
                 address: std::net::Ipv4Addr::LOCALHOST.into(),

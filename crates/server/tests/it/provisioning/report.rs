@@ -324,7 +324,7 @@ async fn module_archives_go_up_and_come_down() {
     let mut tx = server.app.store.reader().await.unwrap();
     let file = version_details::find_module_file(&mut tx, version).await.unwrap().unwrap().to_string();
     drop(tx);
-    assert!(daemon.calls.download_file(&file, MODULES).await.is_err(), "no job in hand needs it");
+    assert!(daemon.calls.download_file(&file, MODULES).await.is_err(), "no job in held_jobs needs it");
     let request = json!({ "name": "t", "template_version_id": version });
     let made = server.post(&owner, "/api/v2/organizations/default/templates", request).await.expect(201);
     let template = made["id"].as_str().unwrap().parse().unwrap();

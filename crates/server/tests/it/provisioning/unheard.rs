@@ -2,8 +2,8 @@
 //! second.
 
 use bytes::Bytes;
-use coder_domain::key::Sha256Digest;
-use coder_server::provisioning::session::admit::PresentedKey;
+use coder_domain::key::Hashed;
+use coder_server::provisioning::session::authenticate::PresentedKey;
 use coder_store::keys;
 use coder_wire::extension::messages::notification::Notification;
 

@@ -41,7 +41,7 @@ impl Daemons {
         let cache = cache_directory(flags.cache_dir.as_deref())?;
         let metrics = Metrics::shared(flags.provisioner_daemons);
         let exported = metrics.clone();
-        handle.app.metrics.tell_also(move || exported.text());
+        handle.app.metrics.add_source(move || exported.text());
         for index in 0..flags.provisioner_daemons {
             let mut config =
                 Config::new(format!("built-in-{index}"), cache.join(format!("provisioner-{index}")));

@@ -1,4 +1,5 @@
-//! Who may join as a daemon, to which organization, with which tags (wire-protocol 1.4, scheduling-and-auth 4.2).
+//! Authentication of daemons: who may join, in which organization, with which tags (wire-protocol 1.4, scheduling-and-auth
+//! 4.2).
 
 use std::collections::BTreeMap;
 use std::net::IpAddr;
@@ -23,8 +24,9 @@ use crate::http::peer::Peer;
 use crate::http::{Caller, Error, Result};
 use crate::lookup;
 
-/// What every missing, unknown, malformed or doubled credential gets.
-pub const NOBODY: &str = "API key or external provisioner authentication required, but none provided";
+/// The error for every missing, unknown, malformed or repeated credential.
+pub const UNAUTHENTICATED: &str =
+    "API key or external provisioner authentication required, but none provided";
 /// The types a daemon can serve.
 const TYPES: [&str; 2] = ["terraform", "echo"];
 /// Longest name of a daemon in characters.
@@ -32,46 +34,46 @@ const NAME_CHARACTERS: usize = 64;
 /// Longest build version kept, in characters.
 const VERSION_CHARACTERS: usize = 128;
 
-/// By which secret of which key a daemon joined, and from where.
+/// The secret and the key that a daemon joined with, and its address.
 #[derive(Clone, Debug)]
 pub struct PresentedKey {
     /// The key.
     pub key: KeyId,
-    /// The hash of the secret. Each rotation makes it an older one.
-    pub secret: Sha256Digest,
+    /// The hash of the secret.
+    pub secret: Hashed,
     /// The daemon's address.
     pub address: IpAddr,
 }
 
-/// A daemon that may join.
+/// An authenticated daemon.
 #[derive(Clone, Debug)]
-pub struct Admitted {
+pub struct Authenticated {
     /// Its row.
-    pub join: NewDaemon,
-    /// What is granted of what it offered.
+    pub join: Join,
+    /// The extensions that are granted.
     pub extensions: Extensions,
-    /// By which secret of which key it joined, if by one.
+    /// The key that it joined with, if any.
     pub presented_key: Option<PresentedKey>,
-    /// With whose token it joined, if with a user's.
+    /// The user whose token it joined with, if any.
     pub user: Option<UserId>,
     /// The id of that token.
     pub token: Option<String>,
 }
 
-impl Admitted {
-    /// How the row is to be written.
+impl Authenticated {
+    /// The values for the daemon's row.
     #[must_use]
-    pub fn arrival(&self, server: Uuid) -> JoinContext {
-        JoinContext { user: self.user, token: self.token.clone(), ignores_drain: self.is_deaf(), server }
+    pub fn as_arrival(&self, server: Uuid) -> Arrival {
+        Arrival { user: self.user, token: self.token.clone(), is_deaf: self.cannot_drain(), server }
     }
 
-    /// Whether it cannot be told to leave.
+    /// Whether it lacks the extension `drain`.
     #[must_use]
-    pub const fn is_deaf(&self) -> bool {
+    pub const fn cannot_drain(&self) -> bool {
         !self.extensions.has(Extension::Drain)
     }
 
-    /// One that offers nothing beyond the official protocol.
+    /// A daemon without extensions.
     #[must_use]
     pub const fn official(join: NewDaemon) -> Self {
         Self { join, extensions: Extensions::NONE, presented_key: None, user: None, token: None }
@@ -85,8 +87,13 @@ enum Credential {
     User(Box<Caller>),
 }
 
-/// Checks everything about a request to join except that it is a WebSocket.
-pub async fn admit(app: &App, organization: &str, request: &Parts, peer: Peer) -> Result<Admitted> {
+/// Authenticates and authorizes a request to join. The WebSocket headers are checked later.
+pub async fn authenticate(
+    app: &App,
+    organization: &str,
+    request: &Parts,
+    peer: Peer,
+) -> Result<Authenticated> {
     let (headers, uri) = (&request.headers, &request.uri);
     let credential = credential(app, request, peer).await?;
     let presented_key = match &credential {
@@ -105,7 +112,7 @@ pub async fn admit(app: &App, organization: &str, request: &Parts, peer: Peer) -
     if let Credential::User(caller) = &credential {
         caller.require_visible(Action::Read, Object::in_organization(Resource::Organization, path.id))?;
     }
-    let query = Query::of(uri);
+    let query = JoinQuery::of(uri);
     let tags = query.tags()?;
     let provisioners = query.provisioners()?;
     let (organization_id, key_id, tags) = scope(app, credential, path.id, tags)?;
@@ -124,25 +131,25 @@ pub async fn admit(app: &App, organization: &str, request: &Parts, peer: Peer) -
         version: build_version(headers),
         api_version: api_version.to_string(),
     };
-    let extensions = Extensions::from_headers(headers).intersection(app.config.provisioning.extensions);
-    Ok(Admitted { join, extensions, presented_key, user, token })
+    let extensions = Extensions::from_headers(headers).both(app.config.provisioning.extensions);
+    Ok(Authenticated { join, extensions, presented_key, user, token })
 }
 
 async fn credential(app: &App, request: &Parts, peer: Peer) -> Result<Credential> {
     let headers = &request.headers;
-    // A browser that was lured to us says where it comes from; daemons do not (wire-protocol 1.3).
+    // Browsers name the page that made the request. Daemons do not (wire-protocol 1.3).
     let is_foreign = csrf::is_foreign(&app.config, headers, &request.extensions);
     let user = match session::presented(headers, &request.uri) {
         Some(presented) if !is_foreign => match session::authenticate(app, &presented).await {
             Ok(caller) => Some(caller),
-            // A bad session is no session.
+            // An invalid session counts as none.
             Err(error) if error.status() == StatusCode::UNAUTHORIZED => None,
             Err(error) => return Err(error),
         },
         _ => None,
     };
     match (user, daemon_credential(app, headers, peer).await?) {
-        (None, None) => Err(Error::unauthorized(NOBODY)),
+        (None, None) => Err(Error::unauthorized(UNAUTHENTICATED)),
         (None, Some(credential)) => Ok(credential),
         (Some(caller), None) => Ok(Credential::User(Box::new(caller))),
         (Some(_), Some(_)) => Err(Error::bad_request(
@@ -160,9 +167,9 @@ async fn daemon_credential(app: &App, headers: &HeaderMap, peer: Peer) -> Result
         }
         let found = keys::find_by_secret(&mut app.store.reader().await?, Sha256Digest::of(key)).await?;
         let Some(found) = found else { return Ok(None) };
-        // Whoever joins is told nothing of the reason.
-        if let Err(refusal) = found.key.validity().check(found.generation, app.now(), Some(peer.address)) {
-            tracing::warn!(key = found.key.name, address = %peer.address, %refusal, "a daemon was not let in");
+        // The daemon does not learn the reason.
+        if let Err(refusal) = found.key.terms().check(found.generation, app.now(), Some(peer.address)) {
+            tracing::warn!(key_name = found.key.name, address = %peer.address, %refusal, "refused a daemon");
             return Ok(None);
         }
         let address = peer.address.to_string();
@@ -176,7 +183,7 @@ async fn daemon_credential(app: &App, headers: &HeaderMap, peer: Peer) -> Result
     Ok(valid.then_some(Credential::Psk))
 }
 
-/// Organization, recorded key and effective tags of a credential.
+/// The organization, the key id and the effective tags for a credential.
 fn scope(
     app: &App,
     credential: Credential,
@@ -222,7 +229,7 @@ fn scope(
     }
 }
 
-/// A daemon without a user cannot work for one (CONF-3, CONF-18).
+/// A daemon that joined without a user cannot be personal (CONF-3, CONF-18).
 fn organization_scoped(tags: &TagSet) -> Result<()> {
     if tags.is_user_scoped() {
         return Err(denied(tags::SCOPE_USER)
@@ -244,9 +251,9 @@ fn build_version(headers: &HeaderMap) -> String {
 }
 
 /// The query of the request; keys may repeat.
-struct Query(Vec<(String, String)>);
+struct JoinQuery(Vec<(String, String)>);
 
-impl Query {
+impl JoinQuery {
     fn of(uri: &Uri) -> Self {
         let text = uri.query().unwrap_or_default();
         Self(url::form_urlencoded::parse(text.as_bytes()).into_owned().collect())
@@ -292,7 +299,7 @@ impl Query {
         let name = self.first("name");
         if name.is_empty() {
             let name = coder_domain::key::random_text(10, crate::authn::token::random).to_lowercase();
-            tracing::warn!(name, "a daemon joined without a name and got one");
+            tracing::warn!(daemon_name = name, "generated a name for a daemon that joined without one");
             return Ok(name);
         }
         if name.chars().count() > NAME_CHARACTERS || name.chars().any(char::is_control) {
@@ -309,8 +316,8 @@ impl Query {
 mod tests {
     use super::*;
 
-    fn query(text: &str) -> Query {
-        Query::of(&format!("/?{text}").parse().unwrap())
+    fn query(text: &str) -> JoinQuery {
+        JoinQuery::of(&format!("/?{text}").parse().unwrap())
     }
 
     #[test]

@@ -1,4 +1,4 @@
-//! How many daemons could take a job (scheduling-and-auth 1.7).
+//! The daemons that could run a job (scheduling-and-auth 1.7).
 
 use coder_api::daemons::MatchedProvisioners;
 use coder_domain::Timestamp;
@@ -11,7 +11,7 @@ use crate::context::App;
 use crate::http::Result;
 use crate::provisioning::session::presence::{STALE_AFTER, seen_within_of};
 
-/// Counts the daemons that match `demand`; `at` is the moment for which "online" is asked.
+/// Counts the daemons that match `demand`, online ones as of `at`.
 pub async fn count(
     app: &App,
     tx: &mut Tx,
@@ -27,13 +27,8 @@ pub async fn count(
     Ok(counted)
 }
 
-/// The daemons that match `demand`, those that can run the same jobs together.
-pub async fn able(
-    app: &App,
-    tx: &mut Tx,
-    demand: &JobRequirements<'_>,
-    at: Timestamp,
-) -> Result<Vec<MatchedDaemons>> {
+/// The daemons that match `demand`, grouped by the jobs that they can run.
+pub async fn able(app: &App, tx: &mut Tx, demand: &Demand<'_>, at: Timestamp) -> Result<Vec<Alike>> {
     let seen = seen_within_of(app, at, STALE_AFTER);
     let (tag_sets, known) = app.scheduler.tag_sets().known_to_satisfy(demand.tags);
     let (mut alike, newest) = daemons::list_matched(tx, demand.organization, &tag_sets, &seen).await?;
@@ -56,7 +51,7 @@ pub async fn for_job(app: &App, tx: &mut Tx, job: &Job, at: Timestamp) -> Result
     count(app, tx, &demand(job), at).await
 }
 
-/// What a job asks of a daemon.
-pub fn demand(job: &Job) -> JobRequirements<'_> {
-    JobRequirements { organization: job.organization_id, provisioner: &job.provisioner, tags: &job.tags }
+/// The requirements of a job.
+pub fn demand(job: &Job) -> Demand<'_> {
+    Demand { organization: job.organization_id, provisioner: &job.provisioner, tags: &job.tags }
 }

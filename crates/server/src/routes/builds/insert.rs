@@ -1,4 +1,4 @@
-//! Deciding and writing a new build: the order of checks is scheduling-and-auth 3.7.
+//! Checks and inserts a new build, with the order of checks in scheduling-and-auth 3.7.
 
 use std::collections::BTreeMap;
 
@@ -22,19 +22,19 @@ use http::StatusCode;
 use serde_json::json;
 
 use super::{parameters, source, tags};
-use crate::audit::job_end::{self, Asked};
+use crate::audit::job_end::{self, AuditContext};
 use crate::context::App;
 use crate::http::{Caller, Error, Result};
-use crate::routes::{matched, templates, versions};
+use crate::routes::{matching_daemons, templates, versions};
 
-/// What is asked for.
+/// A requested build.
 #[derive(Clone, Debug)]
-pub struct Wanted {
+pub struct BuildRequest {
     /// What the build does.
     pub transition: Transition,
-    /// With this version; the last build's otherwise.
+    /// The version; the last build's when `None`.
     pub version: Option<TemplateVersionId>,
-    /// With this preset.
+    /// The preset.
     pub preset: Option<PresetId>,
     /// Parameter values.
     pub parameters: Vec<NameValue>,
@@ -42,14 +42,14 @@ pub struct Wanted {
     pub state: Option<Vec<u8>>,
     /// Forget the resources instead of removing them.
     pub orphan: bool,
-    /// Why.
+    /// The reason.
     pub reason: Reason,
     /// Terraform's own debug log.
     pub debug: bool,
 }
 
-impl Wanted {
-    /// A build without anything special.
+impl BuildRequest {
+    /// A build with defaults.
     #[must_use]
     pub const fn new(transition: Transition) -> Self {
         Self {
@@ -65,46 +65,46 @@ impl Wanted {
     }
 }
 
-/// A build that was written; announce its job after the commit.
-pub struct Made {
+/// An inserted build. Announce its job after the commit.
+pub struct InsertedBuild {
     /// The row.
     pub build: Build,
     /// Its job.
     pub job: NewJob,
-    /// Whether the server finished it at once: an orphan delete that no daemon could take (BLD-3).
+    /// Whether the server completed it at once: an orphan delete without a matching daemon (BLD-3).
     pub finished: bool,
     /// Name of the version that is built.
     pub version_name: String,
 }
 
-/// Why a build was not made, where the database said so as late as at the end of the transaction.
-pub struct Failed(pub Error);
+/// Why a build was not inserted, including conflicts at the end of the transaction.
+pub struct InsertError(pub Error);
 
-impl From<Error> for Failed {
+impl From<Error> for InsertError {
     fn from(error: Error) -> Self {
         Self(error)
     }
 }
 
-impl From<coder_store::Error> for Failed {
+impl From<coder_store::Error> for InsertError {
     fn from(error: coder_store::Error) -> Self {
-        let was_faster = matches!(error, coder_store::Error::Stale { table: "workspace_builds" })
+        let is_conflict = matches!(error, coder_store::Error::Stale { table: "workspace_builds" })
             || error.is_conflict_on("workspace_builds", "build_number");
-        Self(if was_faster { active() } else { error.into() })
+        Self(if is_conflict { active() } else { error.into() })
     }
 }
 
-/// Checks and writes a build. The caller has checked that the workspace may be started, stopped or deleted.
-pub async fn make(
+/// Checks and inserts a build. The caller has checked that the workspace may be started, stopped or deleted.
+pub async fn insert(
     app: &App,
     tx: &mut Tx,
     caller: &Caller,
-    (workspace, template, previous): (&Workspace, &Template, &PreviousBuild),
-    wanted: &Wanted,
+    (workspace, template, before): (&Workspace, &Template, &Before),
+    request: &BuildRequest,
     now: Timestamp,
-) -> Result<Made> {
-    let last = previous.last.as_ref();
-    let (version, import) = version_for(tx, caller, template, wanted, last).await?;
+) -> Result<InsertedBuild> {
+    let last = before.last.as_ref();
+    let (version, import) = version_for(tx, caller, template, request, last).await?;
     match import.status() {
         Status::Pending | Status::Running | Status::Canceling => {
             let text = format!(
@@ -128,20 +128,20 @@ pub async fn make(
     if workspace.deleted {
         return Err(Error::conflict("Workspace is deleted and cannot be built."));
     }
-    extras(app, caller, template, wanted)?;
+    extras(app, caller, template, request)?;
 
     let (definitions, values_before) =
-        build_inputs::list_parameters(tx, version.id, last.map(|last| last.id)).await?;
-    let given = parameters::Given {
-        transition: Some(wanted.transition),
-        preset: wanted.preset,
-        request: wanted.parameters.iter().map(|pair| (pair.name.as_str(), pair.value.as_str())).collect(),
+        foundations::list_parameters(tx, version.id, last.map(|last| last.id)).await?;
+    let given = parameters::GivenParameters {
+        transition: Some(request.transition),
+        preset: request.preset,
+        request: request.parameters.iter().map(|pair| (pair.name.as_str(), pair.value.as_str())).collect(),
         last: last.map(|_| &values_before),
     };
     let flow = versions::tags::flow(Some(template));
     let source = source::load(tx, flow, &version, import.file_id, workspace.owner_id, now).await?;
     let values = parameters::resolve_with(tx, version.id, definitions, source.as_ref(), &given).await?;
-    let preset = match wanted.preset {
+    let preset = match request.preset {
         Some(id) => Some(id),
         None => parameters::matching_preset(tx, version.id, &values).await?,
     };
@@ -150,15 +150,15 @@ pub async fn make(
     let mut input = json!({
         "workspace_build_id": build_id,
         "dry_run": false,
-        "log_level": if wanted.debug { "debug" } else { "" },
+        "log_level": if request.debug { "debug" } else { "" },
     });
-    Asked::new(&workspace.name, &previous.owner_name, &caller.origin).keep_in(&mut input);
+    AuditContext::new(&workspace.name, &before.owner_name, &caller.origin).store_in(&mut input);
     let tag_set = Some(import.tag_set_id).filter(|_| import.tags == tags);
     let job = NewJob {
         id: JobId::random(),
         organization_id: workspace.organization_id,
         initiator_id: caller.user.id,
-        automatic: is_automatic(caller.user.id, Some(wanted.reason)),
+        automatic: is_automatic(caller.user.id, Some(request.reason)),
         kind: Type::WorkspaceBuild,
         provisioner: import.provisioner,
         file_id: import.file_id,
@@ -170,18 +170,18 @@ pub async fn make(
     };
     jobs::insert_with_tag_set(tx, &job, tag_set, now).await?;
     let build =
-        write(tx, caller.user.id, (workspace, previous), wanted, &job, (&version, preset), &values, now)
+        write(tx, caller.user.id, (workspace, before), request, &job, (&version, preset), &values, now)
             .await?;
-    let finished = wanted.orphan && finish_orphan(app, tx, workspace, &build, &job, now).await?;
-    Ok(Made { build, job, finished, version_name: version.name })
+    let finished = request.orphan && finish_orphan(app, tx, workspace, &build, &job, now).await?;
+    Ok(InsertedBuild { build, job, finished, version_name: version.name })
 }
 
-/// The version to build: the one asked for, the last build's, or the template's active one (BLD-1).
+/// The version to build: the requested one, the last build's, or the template's active one (BLD-1).
 async fn version_for(
     tx: &mut Tx,
     caller: &Caller,
     template: &Template,
-    wanted: &Wanted,
+    request: &BuildRequest,
     last: Option<&Build>,
 ) -> Result<(Version, Job)> {
     let missing = || {
@@ -190,8 +190,8 @@ async fn version_for(
     };
     let active = template.active_version_id;
     let free = caller.may(Action::Update, templates::find::of(template));
-    let bound = wanted.transition == Transition::Start && template.settings.require_active_version && !free;
-    let id = match (wanted.version, last) {
+    let bound = request.transition == Transition::Start && template.settings.require_active_version && !free;
+    let id = match (request.version, last) {
         (Some(id), _) => id,
         (None, _) if bound => active,
         (None, Some(last)) => last.template_version_id,
@@ -212,19 +212,20 @@ async fn version_for(
     Ok((version, import))
 }
 
-/// State, orphaning and debug logs need more than the right to build.
-fn extras(app: &App, caller: &Caller, template: &Template, wanted: &Wanted) -> Result<()> {
-    if (wanted.state.is_some() || wanted.orphan) && !caller.may(Action::Update, templates::find::of(template))
+/// Checks the rights for state, orphaning and debug logs, which need more than the right to build.
+fn extras(app: &App, caller: &Caller, template: &Template, request: &BuildRequest) -> Result<()> {
+    if (request.state.is_some() || request.orphan)
+        && !caller.may(Action::Update, templates::find::of(template))
     {
         return Err(Error::new(StatusCode::FORBIDDEN, "Only template managers may provide custom state."));
     }
-    if wanted.orphan && wanted.transition != Transition::Delete {
+    if request.orphan && request.transition != Transition::Delete {
         return Err(Error::bad_request("Orphan is only permitted when deleting a workspace."));
     }
-    if wanted.orphan && wanted.state.is_some() {
+    if request.orphan && request.state.is_some() {
         return Err(Error::bad_request("Custom state cannot be provided when orphaning a workspace."));
     }
-    if wanted.debug {
+    if request.debug {
         if !caller.may(Action::Read, Object::site(Resource::Deployment)) {
             return Err(Error::bad_request(
                 "Workspace builds with a custom log level are restricted to administrators only.",
@@ -243,8 +244,8 @@ fn extras(app: &App, caller: &Caller, template: &Template, wanted: &Wanted) -> R
 async fn write(
     tx: &mut Tx,
     initiator: UserId,
-    (workspace, previous): (&Workspace, &PreviousBuild),
-    wanted: &Wanted,
+    (workspace, before): (&Workspace, &Before),
+    request: &BuildRequest,
     job: &NewJob,
     (version, preset): (&Version, Option<PresetId>),
     values: &BTreeMap<String, String>,
@@ -259,20 +260,20 @@ async fn write(
         template_version_preset_id: preset,
         job_id: job.id,
         initiator_id: initiator,
-        transition: wanted.transition,
-        reason: wanted.reason,
+        transition: request.transition,
+        reason: request.reason,
     };
     let build_number = last.map_or(0, |last| last.build_number) + 1;
-    builds::insert_numbered(tx, &new, build_number, now).await.map_err(|error| Failed::from(error).0)?;
+    builds::insert_numbered(tx, &new, build_number, now).await.map_err(|error| InsertError::from(error).0)?;
     builds::insert_parameters(tx, id, values).await?;
-    match (&wanted.state, last) {
+    match (&request.state, last) {
         (Some(state), _) => builds::update_state(tx, id, state.clone()).await?,
-        (None, Some(last)) if !wanted.orphan => {
-            builds::copy_known_state(tx, id, last.id, previous.last_state_sealed).await?;
+        (None, Some(last)) if !request.orphan => {
+            builds::copy_known_state(tx, id, last.id, before.last_state_sealed).await?;
         }
         _ => {}
     }
-    if wanted.transition == Transition::Start && workspace.dormant_at.is_some() {
+    if request.transition == Transition::Start && workspace.dormant_at.is_some() {
         let awake = Workspace { dormant_at: None, deleting_at: None, updated_at: now, ..workspace.clone() };
         workspaces::update(tx, &awake).await?;
     }
@@ -284,8 +285,8 @@ async fn write(
         template_version_preset_id: preset,
         job_id: job.id,
         initiator_id: initiator,
-        transition: wanted.transition,
-        reason: wanted.reason,
+        transition: request.transition,
+        reason: request.reason,
         daily_cost: 0,
         deadline_at: None,
         max_deadline_at: None,
@@ -296,7 +297,7 @@ async fn write(
     })
 }
 
-/// Ends an orphan delete here when no daemon could take it (BLD-3).
+/// Completes an orphan delete when no daemon could run it (BLD-3).
 async fn finish_orphan(
     app: &App,
     tx: &mut Tx,
@@ -305,9 +306,8 @@ async fn finish_orphan(
     job: &NewJob,
     now: Timestamp,
 ) -> Result<bool> {
-    let demand =
-        JobRequirements { organization: job.organization_id, provisioner: &job.provisioner, tags: &job.tags };
-    if matched::count(app, tx, &demand, now).await?.available > 0 {
+    let demand = Demand { organization: job.organization_id, provisioner: &job.provisioner, tags: &job.tags };
+    if matching_daemons::count(app, tx, &demand, now).await?.available > 0 {
         return Ok(false);
     }
     jobs::finish_unclaimed(tx, job.id, "", now).await?;

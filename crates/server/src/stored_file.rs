@@ -1,4 +1,4 @@
-//! Stored files, read part by part: for responses, for daemons, and for what reads archives in another thread.
+//! Stored files, read part by part: for responses, for daemons, and for blocking work on archives.
 
 use std::io::{self, Read};
 
@@ -10,23 +10,23 @@ use coder_wire::transfer::ChunkReader;
 use tokio::sync::mpsc;
 
 /// Where parts come from.
-pub enum From<'a> {
-    /// Each from a connection of its own, so that a slow reader holds none.
+pub enum Reader<'a> {
+    /// A connection for each part, so that a slow reader does not hold one.
     Store(&'a Store),
-    /// A connection that is in use anyway.
+    /// A transaction of the caller.
     Tx(&'a mut Tx),
 }
 
 /// A file that is read from its beginning.
-pub struct Stored {
+pub struct StoredFile {
     store: Store,
     file: files::FileInfo,
     position: i64,
     left: i64,
 }
 
-impl Stored {
-    /// A file that is there.
+impl StoredFile {
+    /// Starts at the beginning of a stored file.
     #[must_use]
     pub fn new(store: Store, file: files::FileInfo) -> Self {
         let left = file.size_bytes;
@@ -56,42 +56,42 @@ impl Stored {
     }
 }
 
-impl ChunkReader for Stored {
+impl Source for StoredFile {
     async fn read(&mut self) -> Result<Option<Bytes>, Status> {
         self.next().await.map_err(|error| {
-            tracing::error!(%error, "a file cannot be read");
+            tracing::error!(%error, "cannot read a stored file");
             Status::new("the server could not read the file, see its log")
         })
     }
 }
 
-/// Why work on a stored file has no result.
+/// Why work on a stored file failed.
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
     /// The file could not be read.
     #[error(transparent)]
     Store(#[from] coder_store::Error),
     /// The work panicked.
-    #[error("work on a file failed")]
+    #[error("work on a stored file panicked")]
     Work(#[from] tokio::task::JoinError),
 }
 
-/// Runs work that reads a file in a thread where it holds up nobody, and hands it the parts as it asks for them.
+/// Runs work that reads a file on a blocking thread, and passes it the parts as it reads.
 ///
 /// # Errors
-/// [`Error`]; the work sees a file that ends early then.
+/// [`Error`]. The work then sees a truncated file.
 pub async fn read<T: Send + 'static>(
-    mut from: From<'_>,
-    file: &files::FileInfo,
-    work: impl FnOnce(Parts) -> T + Send + 'static,
+    mut from: Reader<'_>,
+    file: &files::Info,
+    work: impl FnOnce(PartsReader) -> T + Send + 'static,
 ) -> Result<T, Error> {
     let (sender, receiver) = mpsc::channel(1);
-    let working = tokio::task::spawn_blocking(move || work(Parts { receiver, current: Bytes::new() }));
+    let working = tokio::task::spawn_blocking(move || work(PartsReader { receiver, current: Bytes::new() }));
     let (mut position, mut left) = (0, file.size_bytes);
     while left > 0 {
         let part = match &mut from {
-            From::Tx(tx) => files::get_part(tx, file, position).await,
-            From::Store(store) => match store.reader().await {
+            Reader::Tx(tx) => files::get_part(tx, file, position).await,
+            Reader::Store(store) => match store.reader().await {
                 Ok(mut tx) => files::get_part(&mut tx, file, position).await,
                 Err(error) => Err(error),
             },
@@ -99,7 +99,7 @@ pub async fn read<T: Send + 'static>(
         let part = match part {
             Ok(part) => part,
             Err(error) => {
-                // Work that has ended already needs to hear nothing.
+                // The work may have ended already.
                 let _ = sender.send(Err(io::ErrorKind::UnexpectedEof.into())).await;
                 drop(sender);
                 working.await?;
@@ -108,7 +108,7 @@ pub async fn read<T: Send + 'static>(
         };
         position += 1;
         left -= i64::try_from(part.len()).unwrap_or(i64::MAX);
-        // Work that has seen enough ends early.
+        // Work that has read enough ends early.
         if sender.send(Ok(part.into())).await.is_err() {
             break;
         }
@@ -117,13 +117,13 @@ pub async fn read<T: Send + 'static>(
     Ok(working.await?)
 }
 
-/// The content of a file, for a thread that may wait.
-pub struct Parts {
+/// The content of a file, for a thread that may block.
+pub struct PartsReader {
     receiver: mpsc::Receiver<io::Result<Bytes>>,
     current: Bytes,
 }
 
-impl Read for Parts {
+impl Read for PartsReader {
     fn read(&mut self, into: &mut [u8]) -> io::Result<usize> {
         while self.current.is_empty() {
             match self.receiver.blocking_recv() {

@@ -1,4 +1,4 @@
-//! Time limits on peers that send or take their bytes too slowly: request bodies, and what is written to a connection.
+//! Time limits for peers that send or read too slowly: on request bodies, and on writes to a connection.
 
 use std::future::Future;
 use std::io;
@@ -15,26 +15,26 @@ use tokio::time::{Instant, Sleep};
 
 use super::activity::{Activity, LEAST_BYTES};
 
-/// The peer sent too little.
+/// The peer sent fewer bytes than the limit.
 #[derive(Debug, thiserror::Error)]
 #[error("less than {LEAST_BYTES} bytes arrived within {0:?}")]
-pub struct Stalled(pub Duration);
+pub struct PeerTooSlow(pub Duration);
 
-/// Measures how long a peer is waited for. Only that time counts, so whoever waits for us is not blamed.
-struct Pace {
+/// Measures how long this server waits for a peer. Time in which the peer waits for this server does not count.
+struct StallTimer {
     limit: Duration,
     left: Duration,
-    /// Since `left` was full.
+    /// Bytes since `left` was reset.
     bytes: usize,
     waiting: Option<(Instant, Pin<Box<Sleep>>)>,
 }
 
-impl Pace {
+impl StallTimer {
     const fn new(limit: Duration) -> Self {
         Self { limit, left: limit, bytes: 0, waiting: None }
     }
 
-    /// The peer moved so many bytes.
+    /// The peer sent or read bytes.
     fn moved(&mut self, bytes: usize) {
         if let Some((since, _)) = self.waiting.take() {
             self.left = self.left.saturating_sub(since.elapsed());
@@ -46,7 +46,7 @@ impl Pace {
         }
     }
 
-    /// Ready when the peer has been waited for too long.
+    /// Ready when the time limit has passed.
     fn poll_over(&mut self, cx: &mut Context<'_>) -> Poll<()> {
         let left = self.left;
         let wait = || {
@@ -58,19 +58,19 @@ impl Pace {
 }
 
 /// A request body that fails when it arrives too slowly.
-pub struct Guarded {
+pub struct TimedBody {
     body: Body,
-    pace: Pace,
+    timer: StallTimer,
 }
 
-impl Guarded {
+impl TimedBody {
     /// Watches `body`.
     pub fn body(body: Body, limit: Duration) -> Body {
-        if body.is_end_stream() { body } else { Body::new(Self { body, pace: Pace::new(limit) }) }
+        if body.is_end_stream() { body } else { Body::new(Self { body, timer: StallTimer::new(limit) }) }
     }
 }
 
-impl HttpBody for Guarded {
+impl HttpBody for TimedBody {
     type Data = Bytes;
     type Error = axum::Error;
 
@@ -82,12 +82,12 @@ impl HttpBody for Guarded {
             Poll::Ready(frame) => {
                 let data = frame.as_ref().and_then(|frame| frame.as_ref().ok()?.data_ref());
                 let bytes = data.map_or(0, Bytes::len);
-                self.pace.moved(bytes);
+                self.timer.moved(bytes);
                 Poll::Ready(frame)
             }
             Poll::Pending => {
-                ready!(self.pace.poll_over(cx));
-                Poll::Ready(Some(Err(axum::Error::new(Stalled(self.pace.limit)))))
+                ready!(self.timer.poll_over(cx));
+                Poll::Ready(Some(Err(axum::Error::new(PeerTooSlow(self.timer.limit)))))
             }
         }
     }
@@ -101,20 +101,20 @@ impl HttpBody for Guarded {
     }
 }
 
-/// A connection that fails when the peer reads too slowly, and that notes when something came.
-pub struct Unclogged<S> {
+/// A connection that fails when the peer reads too slowly, and that reports arriving bytes to [`Activity`].
+pub struct TimedStream<S> {
     stream: S,
-    pace: Pace,
+    timer: StallTimer,
     activity: Arc<Activity>,
 }
 
-impl<S> Unclogged<S> {
+impl<S> TimedStream<S> {
     /// Watches `stream`.
     pub const fn new(stream: S, limit: Duration, activity: Arc<Activity>) -> Self {
-        Self { stream, pace: Pace::new(limit), activity }
+        Self { stream, timer: StallTimer::new(limit), activity }
     }
 
-    /// `bytes` of a step that is done were taken by the peer.
+    /// Counts the bytes that the peer read, or checks the time limit.
     fn watch<T>(
         &mut self,
         cx: &mut Context<'_>,
@@ -122,15 +122,15 @@ impl<S> Unclogged<S> {
         bytes: impl FnOnce(&T) -> usize,
     ) -> Poll<io::Result<T>> {
         if let Poll::Ready(done) = &progress {
-            self.pace.moved(done.as_ref().map_or(0, bytes));
+            self.timer.moved(done.as_ref().map_or(0, bytes));
             return progress;
         }
-        ready!(self.pace.poll_over(cx));
+        ready!(self.timer.poll_over(cx));
         Poll::Ready(Err(io::Error::new(io::ErrorKind::TimedOut, "the peer does not read")))
     }
 }
 
-impl<S: AsyncRead + Unpin> AsyncRead for Unclogged<S> {
+impl<S: AsyncRead + Unpin> AsyncRead for TimedStream<S> {
     fn poll_read(
         mut self: Pin<&mut Self>,
         cx: &mut Context<'_>,
@@ -145,7 +145,7 @@ impl<S: AsyncRead + Unpin> AsyncRead for Unclogged<S> {
     }
 }
 
-impl<S: AsyncWrite + Unpin> AsyncWrite for Unclogged<S> {
+impl<S: AsyncWrite + Unpin> AsyncWrite for TimedStream<S> {
     fn poll_write(mut self: Pin<&mut Self>, cx: &mut Context<'_>, buf: &[u8]) -> Poll<io::Result<usize>> {
         let progress = Pin::new(&mut self.stream).poll_write(cx, buf);
         self.watch(cx, progress, |bytes| *bytes)
@@ -186,7 +186,7 @@ mod tests {
     async fn a_silent_body_ends_in_an_error() {
         let silent = Body::from_stream(futures_util::stream::pending::<Result<Bytes, io::Error>>());
         let started = Instant::now();
-        assert!(Guarded::body(silent, Duration::from_secs(60)).collect().await.is_err());
+        assert!(TimedBody::body(silent, Duration::from_secs(60)).collect().await.is_err());
         assert_eq!(started.elapsed().as_secs(), 60);
     }
 
@@ -201,9 +201,9 @@ mod tests {
     #[tokio::test(start_paused = true)]
     async fn a_slow_but_steady_body_is_read() {
         let slow = pieces(100, LEAST_BYTES, Duration::from_secs(50));
-        let body = Guarded::body(slow, Duration::from_secs(60)).collect().await.unwrap();
+        let body = TimedBody::body(slow, Duration::from_secs(60)).collect().await.unwrap();
         assert_eq!(body.to_bytes().len(), 100 * LEAST_BYTES);
-        let short = Guarded::body(pieces(20, 1, Duration::from_secs(2)), Duration::from_secs(60));
+        let short = TimedBody::body(pieces(20, 1, Duration::from_secs(2)), Duration::from_secs(60));
         assert_eq!(short.collect().await.unwrap().to_bytes().len(), 20);
     }
 
@@ -211,13 +211,13 @@ mod tests {
     async fn a_body_that_trickles_ends_in_an_error() {
         let started = Instant::now();
         let trickle = pieces(100_000, 1, Duration::from_secs(2));
-        assert!(Guarded::body(trickle, Duration::from_secs(60)).collect().await.is_err());
+        assert!(TimedBody::body(trickle, Duration::from_secs(60)).collect().await.is_err());
         assert_eq!(started.elapsed().as_secs(), 60);
     }
 
     #[tokio::test(start_paused = true)]
     async fn time_in_which_nobody_reads_a_body_does_not_count() {
-        let mut body = Guarded::body(pieces(10, 1, Duration::from_secs(5)), Duration::from_secs(60));
+        let mut body = TimedBody::body(pieces(10, 1, Duration::from_secs(5)), Duration::from_secs(60));
         for _ in 0..10 {
             body.frame().await.unwrap().unwrap();
             tokio::time::sleep(Duration::from_secs(600)).await;
@@ -228,14 +228,14 @@ mod tests {
     #[tokio::test(start_paused = true)]
     async fn a_peer_that_does_not_read_is_dropped() {
         let (near, _far) = tokio::io::duplex(16);
-        let mut near = Unclogged::new(near, Duration::from_secs(60), Activity::new());
+        let mut near = TimedStream::new(near, Duration::from_secs(60), Activity::new());
         assert_eq!(near.write_all(&[0; 64]).await.unwrap_err().kind(), io::ErrorKind::TimedOut);
     }
 
     #[tokio::test(start_paused = true)]
     async fn a_peer_that_reads_a_trickle_is_dropped() {
         let (near, mut far) = tokio::io::duplex(16);
-        let mut near = Unclogged::new(near, Duration::from_secs(60), Activity::new());
+        let mut near = TimedStream::new(near, Duration::from_secs(60), Activity::new());
         let trickle = async {
             let mut byte = [0];
             while far.read_exact(&mut byte).await.is_ok() {
