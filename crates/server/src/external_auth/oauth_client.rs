@@ -250,7 +250,7 @@ mod tests {
 
     #[test]
     fn error_codes_are_words() {
-        assert_eq!(word("invalid_grant"), "invalid_grant");
-        assert_eq!(word("<b>\n\u{202e}no"), "bno");
+        assert_eq!(error_code("invalid_grant"), "invalid_grant");
+        assert_eq!(error_code("<b>\n\u{202e}no"), "bno");
     }
 }

@@ -262,8 +262,8 @@ mod tests {
     fn a_caller_with_many_paths_limits_only_itself() {
         let rates = limits(3);
         let refused = (0..200_000).filter(|path| !ask(&rates, 1, &format!("/{path}"))).count();
-        assert_eq!(refused, 200_000 - CALLER_PATHS as usize - 3);
-        assert_eq!(counters(&rates), CALLER_PATHS as usize + 1);
+        assert_eq!(refused, 200_000 - CLIENT_PATHS as usize - 3);
+        assert_eq!(counters(&rates), CLIENT_PATHS as usize + 1);
         for other in 2..1000 {
             assert!(ask(&rates, other, "/login"), "{other}");
         }
@@ -279,7 +279,7 @@ mod tests {
     fn a_flood_of_callers_limits_no_newcomer() {
         let rates = limits(10);
         for caller in 0..1000 {
-            for path in 0..CALLER_PATHS / 8 {
+            for path in 0..CLIENT_PATHS / 8 {
                 ask(&rates, caller, &path.to_string());
             }
         }

@@ -14,7 +14,7 @@ use crate::harness::{Answer, PASSWORD, TestServer, settings};
 
 /// Routes without an entry of their own.
 const SILENT: &[(&str, &str, &str)] = &[
-    ("POST", paths::WORKSPACE_BUILDS, "a build is written down when it ends, see provisioning/audited.rs"),
+    ("POST", paths::WORKSPACE_BUILDS, "a build is written down when it ends, see provisioning/audit_entries.rs"),
     ("POST", "/login", "opens its session as POST /users/login does"),
     ("POST", paths::CLI_AUTH, "makes its session as POST /users/{user}/keys does"),
     ("POST", paths::EXTERNAL_AUTH_PAGE, ACCOUNTS),
@@ -24,7 +24,7 @@ const SILENT: &[(&str, &str, &str)] = &[
     ("PUT", paths::ORGANIZATION_ROLES, NO_CUSTOM_ROLES),
 ];
 
-const ACCOUNTS: &str = "accounts elsewhere are none of what is written down (scheduling-and-auth 5.4)";
+const ACCOUNTS: &str = "the audit log does not cover external authentication (scheduling-and-auth 5.4)";
 
 const NO_CUSTOM_ROLES: &str = "there are no custom roles, so it is refused with 403";
 

@@ -6,7 +6,7 @@ use coder_store::workspaces::builds;
 use coder_wire::extension::messages::{AttachRequest, HoldRequest};
 use coder_wire::extension::{self, Extensions};
 
-use super::extended::state;
+use super::daemon_process::state;
 use super::*;
 use crate::harness::{on_both_engines, settings};
 

@@ -8,20 +8,20 @@ use coder_server::tasks::heartbeat::Heartbeat;
 use coder_server::tasks::reap_jobs::ReapJobs;
 use coder_store::keys;
 
-use super::extended::{Line, Wanted};
+use super::daemon_process::{DaemonConnection, JoinOptions};
 use super::*;
 use crate::harness::settings;
 
 /// A daemon that joined with a key which expires after so many seconds.
-async fn expiring(server: &TestServer, name: &str, seconds: i64) -> Line {
+async fn expiring(server: &TestServer, name: &str, seconds: i64) -> DaemonConnection {
     let app = &server.app;
     let (id, organization) = (KeyId::random(), app.default_organization);
     let mut key = keys::Key::new(id, organization, name.to_owned(), TagSet::untagged(), app.now());
     key.expires_at = Some(app.now() + jiff::SignedDuration::from_secs(seconds));
     keys::insert(&mut app.store.single().await.unwrap(), &key, Sha256Digest::of(name)).await.unwrap();
     let address = std::net::Ipv4Addr::LOCALHOST.into();
-    let presented_key = Some(PresentedKey { key: id, secret: Sha256Digest::of(name), address });
-    let line = Line::open(app, Wanted { name, key: id, presented_key, ..Wanted::default() }).await;
+    let presented_key = Some(PresentedKey { key: id, secret: Hashed::of(name), address });
+    let line = DaemonConnection::open(app, JoinOptions { name, key: id, presented_key, ..JoinOptions::default() }).await;
     line.attach(&Bytes::new(), vec![]).await.unwrap();
     line
 }
@@ -143,7 +143,7 @@ async fn a_clock_that_is_set_ends_nothing_that_is_alive() {
     let owner = server.owner().await;
     let (running, waiting) =
         (import(&server, &owner, json!({})).await.1, import(&server, &owner, json!({})).await.1);
-    let line = Line::fresh(&server.app, "d").await.0;
+    let line = DaemonConnection::fresh(&server.app, "d").await.0;
     line.take(running).await;
     let mut reaper = ReapJobs::default();
     reaper.run(&server.app).await.unwrap();
@@ -173,9 +173,9 @@ async fn a_clock_that_is_set_ends_nothing_that_is_alive() {
 async fn a_daemon_is_listed_as_long_as_it_is_connected_whatever_the_clock_says() {
     let server = TestServer::sqlite().await;
     let owner = server.owner().await;
-    let line = Line::fresh(&server.app, "d").await.0;
+    let line = DaemonConnection::fresh(&server.app, "d").await.0;
     // One whose server was killed: nobody noted its end.
-    let dead = Line::fresh(&server.app, "dead").await.0;
+    let dead = DaemonConnection::fresh(&server.app, "dead").await.0;
     let lost = format!("update provisioner_daemons set connection = 'x' where id = '{}'", dead.id);
     server.execute(&lost).await;
     dead.cut();
@@ -210,7 +210,7 @@ async fn a_daemon_is_listed_as_long_as_it_is_connected_whatever_the_clock_says()
 #[tokio::test]
 async fn a_heartbeat_corrects_rows_whose_end_could_not_be_noted() {
     let server = TestServer::sqlite().await;
-    let line = Line::fresh(&server.app, "d").await.0;
+    let line = DaemonConnection::fresh(&server.app, "d").await.0;
     let row = async || {
         let mut tx = server.app.store.reader().await.unwrap();
         daemons::find(&mut tx, line.id).await.unwrap().unwrap()

@@ -6,7 +6,7 @@ use std::path::Path;
 use coder_server::metrics;
 use coder_wire::extension::messages::HealthReport;
 
-use super::extended::Line;
+use super::daemon_process::DaemonConnection;
 use super::*;
 
 const DAEMONS: &str = "/api/v2/organizations/default/provisionerdaemons";
@@ -216,7 +216,7 @@ async fn epd01_and_epd02_health_judges_the_daemons_seen_lately() {
 async fn a_daemon_that_can_run_no_jobs_shows_everywhere() {
     let server = TestServer::sqlite().await;
     let owner = server.owner().await;
-    let (broken, session) = Line::fresh(&server.app, "broken").await;
+    let (broken, session) = DaemonConnection::fresh(&server.app, "broken").await;
     let detail = "neither terraform nor tofu was found in PATH: install one";
     let report = HealthReport { problem: "no Terraform".to_owned(), detail: detail.to_owned() };
     broken.ext.report_health(&report).await.unwrap();
@@ -228,10 +228,10 @@ async fn a_daemon_that_can_run_no_jobs_shows_everywhere() {
     let row = shown().await;
     assert_eq!((&row["problem"], &row["problem_detail"]), (&json!("no Terraform"), &json!(detail)));
     assert_eq!(row["status"], "idle", "the official field keeps the official words");
-    let unhealthy = async |wanted: u32| {
+    let unhealthy = async |expected: u32| {
         let text = scrape(&server).await;
         let line = text.lines().find(|line| line.starts_with("coderd_provisioning_daemons_unhealthy{"));
-        assert!(line.is_some_and(|line| line.ends_with(&format!("}} {wanted}"))), "{line:?}");
+        assert!(line.is_some_and(|line| line.ends_with(&format!("}} {expected}"))), "{line:?}");
     };
     unhealthy(1).await;
     // The only daemon that there is can run nothing.
@@ -244,7 +244,7 @@ async fn a_daemon_that_can_run_no_jobs_shows_everywhere() {
     assert_eq!(warning["message"], format!("unhealthy: no Terraform: {detail}"));
     // Who comes back has to say it again; who is well says so.
     broken.cut();
-    let (broken, _) = Line::again(&server.app, "broken", &session, vec![]).await;
+    let (broken, _) = DaemonConnection::again(&server.app, "broken", &session, vec![]).await;
     unhealthy(0).await;
     let problem = HealthReport { problem: "no Terraform".to_owned(), detail: String::new() };
     broken.ext.report_health(&problem).await.unwrap();

@@ -1,8 +1,6 @@
 //! A daemon that has left is offline at once, wherever one asks.
 
-use coder_domain::job::lifecycle::Guard;
-
-use super::extended::{Line, Wanted};
+use super::daemon_process::{DaemonConnection, JoinOptions};
 use super::*;
 use crate::harness::{on_both_engines, settings};
 
@@ -20,8 +18,8 @@ async fn soon_shown(server: &TestServer, owner: &str, want: &str) {
         .await;
 }
 
-async fn open(server: &TestServer) -> Line {
-    let line = Line::open(&server.app, Wanted::default()).await;
+async fn open(server: &TestServer) -> DaemonConnection {
+    let line = DaemonConnection::open(&server.app, JoinOptions::default()).await;
     line.attach(&bytes::Bytes::new(), vec![]).await.unwrap();
     line
 }

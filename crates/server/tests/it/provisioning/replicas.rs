@@ -8,7 +8,7 @@ use coder_server::tasks::replicas;
 use coder_store::keys;
 use coder_wire::extension::messages::notification::Notification;
 
-use super::extended::{Line, Wanted, heard};
+use super::daemon_process::{DaemonConnection, JoinOptions, next_notification};
 use super::*;
 use crate::harness::settings;
 
@@ -34,7 +34,7 @@ async fn a_daemon_that_is_on_two_servers_is_there_until_both_have_lost_it() {
             a.get(&owner, "/api/v2/organizations/default/provisionerdaemons?offline=true").await.expect(200);
         (list[0]["status"] == status).then_some(())
     };
-    let (there, newest) = (Line::fresh(&b.app, "twin").await.0, Line::fresh(&a.app, "twin").await.0);
+    let (there, newest) = (DaemonConnection::fresh(&b.app, "twin").await.0, DaemonConnection::fresh(&a.app, "twin").await.0);
     newest.cut();
     eventually("one has left", || a.app.scheduler.connected().is_empty()).await;
     // No heartbeat runs here, and the end of the other one is noted only when the row names it.
@@ -78,7 +78,7 @@ async fn a_server_that_joins_tells_at_once_of_the_jobs_that_are_followed_on_anot
 async fn a_daemon_of_a_running_server_is_listed_on_another_whatever_the_clock_says() {
     let Some((a, b)) = pair().await else { return };
     let owner = a.owner().await;
-    let line = Line::fresh(&b.app, "d").await.0;
+    let line = DaemonConnection::fresh(&b.app, "d").await.0;
     let shown = async |query: &str| {
         let path = format!("/api/v2/organizations/default/provisionerdaemons{query}");
         a.get(&owner, &path).await.expect(200)[0]["status"].as_str().map(str::to_owned)
@@ -130,29 +130,29 @@ async fn cancels_drains_and_the_end_of_a_key_reach_daemons_of_the_other_server()
     );
     keys::insert(&mut a.app.store.single().await.unwrap(), &key, Sha256Digest::of("secret")).await.unwrap();
     let (version, posted) = import(&a, &owner, json!({})).await;
-    let line = Line::open(&b.app, Wanted { name: "d", key: key.id, ..Wanted::default() }).await;
+    let line = DaemonConnection::open(&b.app, JoinOptions { name: "d", key: key.id, ..JoinOptions::default() }).await;
     line.attach(&Bytes::new(), vec![]).await.unwrap();
     line.take(posted).await;
     let mut notifications = line.ext.notifications().await.unwrap();
 
     cancel(&a, &owner, version).await;
-    let Notification::JobCancel(canceled) = heard(&mut notifications).await else { panic!("a cancel") };
+    let Notice::JobCancel(canceled) = next_notification(&mut notices).await else { panic!("a cancel") };
     assert_eq!((canceled.job_id, canceled.force), (posted.to_string(), false));
 
     let path = "/api/v2/organizations/default/provisionerdaemons/d/drain";
     let drained = a.post(&owner, path, Value::Null).await.expect(200);
     assert_eq!(drained["told"], 0, "it is connected to the other server");
-    let Notification::Drain(drain) = heard(&mut notifications).await else { panic!("a drain") };
+    let Notice::Drain(drain) = next_notification(&mut notices).await else { panic!("a drain") };
     assert_eq!(drain.reason, "admin asked for it");
 
-    let idle = Line::open(&b.app, Wanted { name: "idle", key: key.id, ..Wanted::default() }).await;
+    let idle = DaemonConnection::open(&b.app, JoinOptions { name: "idle", key: key.id, ..JoinOptions::default() }).await;
     idle.attach(&Bytes::new(), vec![]).await.unwrap();
     let other = Daemon::untagged(&b, "other").await;
     let started = std::time::Instant::now();
     // The session of the other server hears so while this one's handler waits for nothing.
-    let shown = Line::open(
+    let shown = DaemonConnection::open(
         &b.app,
-        Wanted {
+        JoinOptions {
             name: "shown",
             key: key.id,
             presented_key: Some(coder_server::provisioning::session::authenticate::PresentedKey {
@@ -160,7 +160,7 @@ async fn cancels_drains_and_the_end_of_a_key_reach_daemons_of_the_other_server()
                 secret: Sha256Digest::of("secret"),
                 address: std::net::Ipv4Addr::LOCALHOST.into(),
             }),
-            ..Wanted::default()
+            ..JoinOptions::default()
         },
     )
     .await;
@@ -203,12 +203,12 @@ async fn a_user_who_leaves_or_is_suspended_has_no_daemons_on_any_server() {
     let owner = a.owner().await;
     let user = a.user(&owner, "u", &["template-admin"]).await;
     let user = a.user_id(&user).await;
-    let line = Line::open(&b.app, Wanted { user: Some(user), ..Wanted::default() }).await;
+    let line = DaemonConnection::open(&b.app, JoinOptions { user: Some(user), ..JoinOptions::default() }).await;
     line.attach(&Bytes::new(), vec![]).await.unwrap();
     // And of a token that was given back, what joined with it.
     let token = a.login("u@example.com").await;
-    let signed = Wanted { name: "signed", user: Some(user), token: &token, ..Wanted::default() };
-    let signed = Line::open(&b.app, signed).await;
+    let signed = JoinOptions { name: "signed", user: Some(user), token: &token, ..JoinOptions::default() };
+    let signed = DaemonConnection::open(&b.app, signed).await;
     signed.attach(&Bytes::new(), vec![]).await.unwrap();
     a.post(&token, "/api/v2/users/logout", Value::Null).await.expect(200);
     tokio::time::timeout(SOON, signed.calls.session().closed()).await.unwrap();

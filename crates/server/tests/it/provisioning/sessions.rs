@@ -10,7 +10,7 @@ use coder_wire::extension::messages::notification::Notification;
 use coder_wire::extension::messages::{ProgramReport, SlotsReport, Verdict};
 use coder_wire::extension::{Extension, Extensions};
 
-use super::extended::{Line, Wanted, heard, held, log, state};
+use super::daemon_process::{DaemonConnection, JoinOptions, next_notification, held, log, state};
 use super::*;
 use crate::harness::{on_both_engines, settings};
 
@@ -18,7 +18,7 @@ on_both_engines! {
     async fn a_cut_job_goes_on_over_the_next_connection_and_late_words_of_the_old_one_are_refused(server: TestServer) {
         let owner = server.owner().await;
         let posted = import(&server, &owner, json!({})).await.1;
-        let (old, session) = Line::fresh(&server.app, "d").await;
+        let (old, session) = DaemonConnection::fresh(&server.app, "d").await;
         old.take(posted).await;
         let (first, second) = tokio::join!(old.hold(posted), old.hold(posted));
         let token = first.unwrap().token;
@@ -26,7 +26,7 @@ on_both_engines! {
         assert_eq!(old.hold(posted).await.unwrap().token, token, "the same answer again");
         assert_eq!(old.logs(posted, &token, 1..4).await.unwrap().next_sequence, 4);
         // The old connection is not cut: it only seems dead to the daemon.
-        let (new, answer) = Line::again(&server.app, "d", &session, vec![held(posted, &token)]).await;
+        let (new, answer) = DaemonConnection::again(&server.app, "d", &session, vec![held(posted, &token)]).await;
         assert_eq!(answer.session, session);
         assert!(answer.grace_ms > 0);
         let verdict = &answer.jobs[0];
@@ -44,24 +44,24 @@ on_both_engines! {
         new.calls.complete_job(&result).await.unwrap();
         new.calls.complete_job(&result).await.unwrap();
         assert_eq!(status(&job(&server, posted).await), Status::Succeeded);
-        let (_last, answer) = Line::again(&server.app, "d", &session, vec![held(posted, &verdict.token)]).await;
+        let (_last, answer) = DaemonConnection::again(&server.app, "d", &session, vec![held(posted, &verdict.token)]).await;
         assert_eq!(answer.jobs[0].verdict(), Verdict::Ended);
     }
 
     async fn nobody_without_the_session_gets_the_job(server: TestServer) {
         let owner = server.owner().await;
         let posted = import(&server, &owner, json!({})).await.1;
-        let (line, session) = Line::fresh(&server.app, "d").await;
+        let (line, session) = DaemonConnection::fresh(&server.app, "d").await;
         line.take(posted).await;
         let token = line.hold(posted).await.unwrap().token;
         let before = job(&server, posted).await;
         // A second live daemon of the same name has the same row.
-        let (twin, other) = Line::fresh(&server.app, "d").await;
+        let (twin, other) = DaemonConnection::fresh(&server.app, "d").await;
         assert_eq!(twin.id, line.id);
         assert_ne!(other, session);
         twin.hold(posted).await.unwrap_err();
         for presented in [Bytes::new(), vec![9; 32].into(), other.clone()] {
-            let (thief, answer) = Line::again(&server.app, "d", &presented, vec![held(posted, &token)]).await;
+            let (thief, answer) = DaemonConnection::again(&server.app, "d", &presented, vec![held(posted, &token)]).await;
             assert_eq!(answer.jobs[0].verdict(), Verdict::Lost);
             thief.update(posted).await.unwrap_err();
             thief.logs(posted, &token, 1..2).await.unwrap_err();
@@ -77,10 +77,10 @@ on_both_engines! {
     async fn a_job_that_never_reached_its_daemon_fails_when_that_comes_back(server: TestServer) {
         let owner = server.owner().await;
         let posted = import(&server, &owner, json!({})).await.1;
-        let (line, session) = Line::fresh(&server.app, "d").await;
+        let (line, session) = DaemonConnection::fresh(&server.app, "d").await;
         line.take(posted).await;
         line.cut();
-        let (_again, answer) = Line::again(&server.app, "d", &session, vec![]).await;
+        let (_again, answer) = DaemonConnection::again(&server.app, "d", &session, vec![]).await;
         assert_eq!(answer.session, session);
         let failed = job(&server, posted).await;
         assert_eq!((status(&failed), failed.error.as_str()), (Status::Failed, "connection to provisioner daemon broken (daemon d)"));
@@ -91,7 +91,7 @@ on_both_engines! {
         let (template, _) = server.template(&owner, "t").await;
         let (_, build, posted) = server.workspace(&owner, template, "w").await;
         let build = build.parse().unwrap();
-        let (line, _) = Line::fresh(&server.app, "d").await;
+        let (line, _) = DaemonConnection::fresh(&server.app, "d").await;
         line.take(posted).await;
         let token = line.hold(posted).await.unwrap().token;
         for (serial, kept, newest) in [(1, true, 1), (5, true, 5), (4, false, 5)] {
@@ -107,7 +107,7 @@ on_both_engines! {
         };
         assert!(stored().await.contains(r#""serial":5"#));
         // Another process of the daemon finds a newer one on its disk.
-        let (heir, _) = Line::fresh(&server.app, "d").await;
+        let (heir, _) = DaemonConnection::fresh(&server.app, "d").await;
         assert!(!heir.ext.salvage(&state(posted, &token, "a", 3)).await.unwrap().kept);
         heir.ext.salvage(&state(posted, &Bytes::from_static(b"forged"), "a", 9)).await.unwrap_err();
         assert!(heir.ext.salvage(&state(posted, &token, "a", 6)).await.unwrap().kept);
@@ -118,11 +118,11 @@ on_both_engines! {
         let owner = server.owner().await;
         let (template, _) = server.template(&owner, "t").await;
         let (_, build, posted) = server.workspace(&owner, template, "w").await;
-        let (line, _) = Line::fresh(&server.app, "d").await;
+        let (line, _) = DaemonConnection::fresh(&server.app, "d").await;
         line.take(posted).await;
         let token = line.hold(posted).await.unwrap().token;
         line.cut();
-        let (heir, _) = Line::fresh(&server.app, "d").await;
+        let (heir, _) = DaemonConnection::fresh(&server.app, "d").await;
         assert!(heir.ext.salvage(&state(posted, &token, "a", 2)).await.unwrap().kept);
         let failed = job(&server, posted).await;
         assert!(failed.error.contains("daemon lost"), "{}", failed.error);
@@ -136,7 +136,7 @@ on_both_engines! {
         let key = keys::Key::new(KeyId::random(), app.default_organization, "k".to_owned(), TagSet::untagged(), app.now());
         keys::insert(&mut app.store.single().await.unwrap(), &key, Sha256Digest::of("secret")).await.unwrap();
         let ours = import(&server, &owner, json!({})).await.1;
-        let line = Line::open(app, Wanted { name: "ours", key: key.id, ..Wanted::default() }).await;
+        let line = DaemonConnection::open(app, JoinOptions { name: "ours", key: key.id, ..JoinOptions::default() }).await;
         line.attach(&Bytes::new(), vec![]).await.unwrap();
         line.take(ours).await;
         let theirs = import(&server, &owner, json!({})).await.1;
@@ -148,7 +148,7 @@ on_both_engines! {
         let mut notifications = line.ext.notifications().await.unwrap();
         let started = std::time::Instant::now();
         let revoking = revoke::key(app, key.id, revoke::Reason::Deleted);
-        let (ended, notification) = tokio::join!(revoking, heard(&mut notifications));
+        let (ended, notice) = tokio::join!(revoking, next_notification(&mut notices));
         assert_eq!(ended.unwrap(), 2);
         let Notification::JobRevoked(revoked) = notification else { panic!("{notification:?}") };
         assert_eq!(revoked.job_id, ours.to_string());
@@ -172,12 +172,12 @@ async fn a_daemon_that_does_not_come_back_is_lost_when_its_grace_ends() {
     let server = TestServer::sqlite_with(config).await;
     let owner = server.owner().await;
     let posted = import(&server, &owner, json!({})).await.1;
-    let (line, session) = Line::fresh(&server.app, "d").await;
+    let (line, session) = DaemonConnection::fresh(&server.app, "d").await;
     line.take(posted).await;
     line.cut();
     let lost = until(&server, posted, |job| job.status() == Status::Failed).await;
     assert_eq!(lost.error, "daemon lost: its connection ended and it did not come back in time (daemon d)");
-    let (_late, answer) = Line::again(&server.app, "d", &session, vec![held(posted, &Bytes::new())]).await;
+    let (_late, answer) = DaemonConnection::again(&server.app, "d", &session, vec![held(posted, &Bytes::new())]).await;
     assert_eq!(answer.jobs[0].verdict(), Verdict::Lost);
     assert!(answer.jobs[0].reason.contains("daemon lost"));
 }
@@ -206,21 +206,21 @@ async fn a_cancel_is_heard_at_once_and_by_force_after_the_interval() {
     let server = TestServer::sqlite_with(config).await;
     let owner = server.owner().await;
     let (version, posted) = import(&server, &owner, json!({})).await;
-    let (line, session) = Line::fresh(&server.app, "d").await;
+    let (line, session) = DaemonConnection::fresh(&server.app, "d").await;
     line.take(posted).await;
     let mut notifications = line.ext.notifications().await.unwrap();
     cancel(&server, &owner, version).await;
-    let Notification::JobCancel(first) = heard(&mut notifications).await else { panic!("a cancel") };
+    let Notice::JobCancel(first) = next_notification(&mut notices).await else { panic!("a cancel") };
     assert_eq!((first.job_id, first.force), (posted.to_string(), false));
     server.advance(1);
-    let Notification::JobCancel(second) = heard(&mut notifications).await else { panic!("a cancel") };
+    let Notice::JobCancel(second) = next_notification(&mut notices).await else { panic!("a cancel") };
     assert!(second.force);
     assert!(line.update(posted).await.unwrap().canceled, "heartbeats go on");
     line.cut();
     // Said again after a cut.
-    let (again, answer) = Line::again(&server.app, "d", &session, vec![held(posted, &Bytes::new())]).await;
+    let (again, answer) = DaemonConnection::again(&server.app, "d", &session, vec![held(posted, &Bytes::new())]).await;
     assert!(answer.jobs[0].canceled);
-    let Notification::JobCancel(third) = heard(&mut again.ext.notifications().await.unwrap()).await else {
+    let Notice::JobCancel(third) = next_notification(&mut again.ext.notices().await.unwrap()).await else {
         panic!("a cancel")
     };
     assert!(third.force);
@@ -231,7 +231,7 @@ async fn a_cancel_is_heard_at_once_and_by_force_after_the_interval() {
 #[tokio::test]
 async fn slots_are_reported_and_a_drain_is_heard() {
     let server = TestServer::sqlite().await;
-    let (line, _) = Line::fresh(&server.app, "d").await;
+    let (line, _) = DaemonConnection::fresh(&server.app, "d").await;
     line.ext.report_slots(&SlotsReport { slots: 8, busy: 2, draining: false }).await.unwrap();
     let row = daemons::find(&mut server.app.store.reader().await.unwrap(), line.id).await.unwrap().unwrap();
     assert_eq!((row.slots, row.busy, row.draining), (8, 2, false));
@@ -240,7 +240,7 @@ async fn slots_are_reported_and_a_drain_is_heard() {
     }
     let mut notifications = line.ext.notifications().await.unwrap();
     assert_eq!(server.app.scheduler.connected().drain(line.id, "make room", server.app.now()), 1);
-    let Notification::Drain(drain) = heard(&mut notifications).await else { panic!("a drain") };
+    let Notice::Drain(drain) = next_notification(&mut notices).await else { panic!("a drain") };
     assert_eq!(drain.reason, "make room");
 }
 
@@ -255,7 +255,7 @@ on_both_engines! {
             assert_eq!(version["job"]["program"], alone);
             alone
         };
-        let (line, _) = Line::fresh(&server.app, "d").await;
+        let (line, _) = DaemonConnection::fresh(&server.app, "d").await;
         line.take(posted).await;
         let token = line.hold(posted).await.unwrap().token;
         let report = |token: &Bytes, product: &str, version: &str| ProgramReport {
@@ -282,7 +282,7 @@ on_both_engines! {
 async fn several_acquires_of_one_session_each_get_a_job() {
     let server = TestServer::sqlite().await;
     let owner = server.owner().await;
-    let (line, _) = Line::fresh(&server.app, "d").await;
+    let (line, _) = DaemonConnection::fresh(&server.app, "d").await;
     let acquires = (0..3).map(|_| line.calls.acquire(std::future::pending()));
     let posting = async {
         let mut posted = Vec::new();
@@ -306,9 +306,9 @@ async fn each_extension_can_be_refused_alone() {
     for refused in Extension::ALL {
         let extensions = Extensions::ALL.without(refused);
         let name = format!("without-{}", refused.name());
-        let wanted = || Wanted { name: &name, extensions, ..Wanted::default() };
+        let options = || JoinOptions { name: &name, extensions, ..JoinOptions::default() };
         let posted = import(&server, &owner, json!({})).await.1;
-        let line = Line::open(&server.app, wanted()).await;
+        let line = DaemonConnection::open(&server.app, options()).await;
         let session = line.attach(&Bytes::new(), vec![]).await.unwrap().session;
         line.take(posted).await;
         let token = line.hold(posted).await.unwrap().token;
@@ -318,7 +318,7 @@ async fn each_extension_can_be_refused_alone() {
             line.logs(posted, &token, 1..3).await.unwrap_err();
         }
         line.cut();
-        let line = Line::open(&server.app, wanted()).await;
+        let line = DaemonConnection::open(&server.app, options()).await;
         let jobs = if extensions.has(Extension::Resume) { vec![held(posted, &token)] } else { vec![] };
         assert_eq!(line.attach(&session, jobs).await.unwrap().session, session, "{name}");
         line.update(posted).await.unwrap();

@@ -99,7 +99,7 @@ on_both_engines! {
         let daemon = Daemon::untagged(&server, "d").await;
         let uploads = (0..16).map(|_| daemon.calls.upload_file(MODULES, vec![7; 8 << 20].into()));
         for refused in futures_util::future::join_all(uploads).await {
-            assert!(super::refused(refused).contains("none is in hand"));
+            assert!(super::refused(refused).contains("holds no import"));
         }
         let (peak, _) = server.app.memory.take_peaks();
         assert!(peak <= 4 << 20, "{peak}");

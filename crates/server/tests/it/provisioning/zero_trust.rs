@@ -13,7 +13,7 @@ use coder_wire::extension::messages::{HealthReport, SlotsReport, Verdict};
 use coder_wire::messages::provisioner::DataUploadType;
 use coder_wire::messages::provisionerd::{CommitQuotaRequest, failed_job};
 
-use super::extended::{Line, Wanted, held, log};
+use super::daemon_process::{DaemonConnection, JoinOptions, held, log};
 use super::*;
 use crate::harness::on_both_engines;
 
@@ -42,7 +42,7 @@ const OTHERS: [&str; 7] = [
 ];
 
 /// Makes a call about a job; what was said when it was refused.
-async fn refusal(server: &TestServer, rpc: &str, line: &Line, id: &str, token: &Bytes) -> Option<String> {
+async fn refusal(server: &TestServer, rpc: &str, line: &DaemonConnection, id: &str, token: &Bytes) -> Option<String> {
     let job_id = id.to_owned();
     match rpc {
         "CommitQuota" => line
@@ -80,7 +80,7 @@ async fn refusal(server: &TestServer, rpc: &str, line: &Line, id: &str, token: &
         }
         "Attach" => {
             // On a connection of its own, with a session that is somebody's or nobody's.
-            let other = Line::open(&server.app, Wanted::default()).await;
+            let other = DaemonConnection::open(&server.app, JoinOptions::default()).await;
             let job = coder_wire::extension::messages::HeldJob { job_id, ..held(JobId::random(), token) };
             match other.attach(&Bytes::from(vec![3; 32]), vec![job]).await {
                 Ok(answer) => {
@@ -321,12 +321,12 @@ on_both_engines! {
         let owner = server.owner().await;
         // What the forger has itself.
         let own = import(&server, &owner, json!({})).await.1;
-        let (forger, _) = Line::fresh(&server.app, "d").await;
+        let (forger, _) = DaemonConnection::fresh(&server.app, "d").await;
         forger.take(own).await;
         let token = forger.hold(own).await.unwrap().token;
         // Its victims: of another daemon with and without a session, ended, waiting, and of another organization.
         let ours = import(&server, &owner, json!({})).await.1;
-        let (holder, _) = Line::fresh(&server.app, "holder").await;
+        let (holder, _) = DaemonConnection::fresh(&server.app, "holder").await;
         holder.take(ours).await;
         let its_token = holder.hold(ours).await.unwrap().token;
         let theirs = import(&server, &owner, json!({})).await.1;
@@ -395,11 +395,11 @@ on_both_engines! {
             let ended = "completed_us = 2, error = 'secret'";
             server.execute(&format!("update provisioner_jobs set {ended} where id = '{}'", jobs[2])).await;
         }
-        let (shared, _) = Line::fresh(&server.app, "shared").await;
+        let (shared, _) = DaemonConnection::fresh(&server.app, "shared").await;
         let scope = BTreeMap::from([("scope".to_owned(), "user".to_owned())]);
         let tags = TagSet::canonical(member, [&scope]);
-        let wanted = Wanted { name: "personal", user: Some(member), tags, ..Wanted::default() };
-        let personal = Line::open(&server.app, wanted).await;
+        let options = JoinOptions { name: "personal", user: Some(member), tags, ..JoinOptions::default() };
+        let personal = DaemonConnection::open(&server.app, options).await;
         personal.attach(&Bytes::new(), vec![]).await.unwrap();
         let token = Bytes::from(vec![7; 64]);
         let nothing = JobId::random();
@@ -423,7 +423,7 @@ async fn files_are_for_jobs_that_need_them_and_numbers_are_bounded() {
     use DataUploadType::UploadTypeModuleFiles as MODULES;
     let server = TestServer::sqlite().await;
     let owner = server.owner().await;
-    let (line, _) = Line::fresh(&server.app, "d").await;
+    let (line, _) = DaemonConnection::fresh(&server.app, "d").await;
     let data = Bytes::from_static(b"modules");
     assert!(line.calls.upload_file(MODULES, data.clone()).await.is_err(), "no import in hand");
     let sources = server.file(&owner).await.to_string();

@@ -3,21 +3,21 @@
 use bytes::Bytes;
 use coder_wire::extension::messages::notification::Notification;
 
-use super::extended::{Line, Wanted, heard};
+use super::daemon_process::{DaemonConnection, JoinOptions, next_notification};
 use super::*;
 use crate::harness::Answer;
 
 /// A daemon that joined with this token of this user; without one, with another of the user's.
-pub(super) async fn joined(server: &TestServer, name: &str, user: UserId, token: &str) -> Line {
-    let line = Line::open(&server.app, Wanted { name, user: Some(user), token, ..Wanted::default() }).await;
+pub(super) async fn joined(server: &TestServer, name: &str, user: UserId, token: &str) -> DaemonConnection {
+    let line = DaemonConnection::open(&server.app, JoinOptions { name, user: Some(user), token, ..JoinOptions::default() }).await;
     line.attach(&Bytes::new(), vec![]).await.unwrap();
     line
 }
 
 /// Two daemons of a user: one has a job, and the other one is away with its own.
 pub(super) struct Two {
-    pub(super) here: Line,
-    _away: Line,
+    pub(super) here: DaemonConnection,
+    _away: DaemonConnection,
     held: JobId,
     lost: JobId,
 }
@@ -44,10 +44,10 @@ impl Two {
     /// A request ends both at once: the one that is there hears it first, and the jobs fail with this reason.
     pub(super) async fn end(self, server: &TestServer, request: impl Future<Output = Answer>, why: &str) {
         assert!(self.here.calls.session().end().is_none(), "nothing has happened to it yet");
-        let mut notifications = self.here.ext.notifications().await.unwrap();
-        // What comes before the notification may hash passwords, which takes long on a busy machine.
-        let told = async { (heard(&mut notifications).await, std::time::Instant::now()) };
-        let (answer, (notification, started)) = tokio::join!(request, told);
+        let mut notices = self.here.ext.notices().await.unwrap();
+        // What comes before the notice may hash passwords, which takes long on a busy machine.
+        let told = async { (next_notification(&mut notices).await, std::time::Instant::now()) };
+        let (answer, (notice, started)) = tokio::join!(request, told);
         assert!(answer.status.is_success(), "{answer:?}");
         let Notification::JobRevoked(revoked) = notification else { panic!("{notification:?}") };
         assert_eq!(revoked.job_id, self.held.to_string());

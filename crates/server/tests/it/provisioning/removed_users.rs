@@ -7,8 +7,8 @@ use coder_domain::job::lifecycle::Cause;
 use coder_server::provisioning::credentials::revoke;
 use http::Method;
 
-use super::extended::{Line, Wanted};
-use super::of_user::{Two, joined};
+use super::daemon_process::{DaemonConnection, JoinOptions};
+use super::user_daemons::{Two, joined};
 use super::*;
 use crate::harness::on_both_engines;
 
@@ -27,7 +27,7 @@ on_both_engines! {
             server.put(&owner, &format!("/api/v2/organizations/default/members/{name}/roles"), roles).await.expect(200);
             let two = Two::with_jobs(&server, &owner, name, user, "").await;
             revoke::user(&server.app, user).await;
-            two.end(&server, server.ask(&owner, method, path, json!({})), &Cause::UserNotAllowed.error()).await;
+            two.end(&server, server.ask(&owner, method, path, json!({})), revoke::USER_NOT_ALLOWED).await;
         }
         assert!(spared.calls.session().end().is_none());
     }
@@ -40,8 +40,8 @@ on_both_engines! {
         let user = server.user_id(&token).await;
         let scope = BTreeMap::from([("scope".to_owned(), "user".to_owned())]);
         let tags = TagSet::canonical(user, [&scope]);
-        let own = Wanted { name: "own", user: Some(user), tags, ..Wanted::default() };
-        let own = Line::open(&server.app, own).await;
+        let own = JoinOptions { name: "own", user: Some(user), tags, ..JoinOptions::default() };
+        let own = DaemonConnection::open(&server.app, own).await;
         own.attach(&Bytes::new(), vec![]).await.unwrap();
         let (version, pushed) = import(&server, &owner, json!({ "scope": "user" })).await;
         server.finish(pushed, "").await;
@@ -60,7 +60,7 @@ on_both_engines! {
             server.put(&owner, path, json!({ "roles": [] })).await.expect(200);
             tokio::time::timeout(SOON, line.calls.session().closed()).await.unwrap();
             let error = job(&server, posted).await.error;
-            assert_eq!(error, format!("{} (daemon for-all)", Cause::UserNotAllowed.error()), "{role}");
+            assert_eq!(error, format!("{} (daemon for-all)", revoke::USER_NOT_ALLOWED), "{role}");
         }
         own.update(personal).await.unwrap();
     }
@@ -70,8 +70,8 @@ on_both_engines! {
         let user = server.user_id(&owner).await;
         let made = server.post(&owner, "/api/v2/organizations", json!({ "name": "second" })).await.expect(201);
         let organization: OrganizationId = made["id"].as_str().unwrap().parse().unwrap();
-        let wanted = Wanted { user: Some(user), organization: Some(organization), ..Wanted::default() };
-        let line = Line::open(&server.app, wanted).await;
+        let options = JoinOptions { user: Some(user), organization: Some(organization), ..JoinOptions::default() };
+        let line = DaemonConnection::open(&server.app, options).await;
         line.attach(&Bytes::new(), vec![]).await.unwrap();
         let other = joined(&server, "other", user, "").await;
         server.delete(&owner, "/api/v2/organizations/second").await.expect(200);

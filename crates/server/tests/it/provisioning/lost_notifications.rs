@@ -7,7 +7,7 @@ use coder_server::provisioning::session::authenticate::PresentedKey;
 use coder_store::keys;
 use coder_wire::extension::messages::notification::Notification;
 
-use super::extended::{Line, Wanted, heard};
+use super::daemon_process::{DaemonConnection, JoinOptions, next_notification};
 use super::*;
 use crate::harness::settings;
 
@@ -26,18 +26,18 @@ async fn pair() -> Option<(TestServer, TestServer)> {
 }
 
 /// A daemon that joined with a key of this name.
-async fn keyed(a: &TestServer, b: &TestServer, name: &str) -> Line {
+async fn keyed(a: &TestServer, b: &TestServer, name: &str) -> DaemonConnection {
     let (id, organization) = (KeyId::random(), a.app.default_organization);
     let key = keys::Key::new(id, organization, name.to_owned(), TagSet::untagged(), a.app.now());
     keys::insert(&mut a.app.store.single().await.unwrap(), &key, Sha256Digest::of(name)).await.unwrap();
     let address = std::net::Ipv4Addr::LOCALHOST.into();
-    let presented_key = Some(PresentedKey { key: id, secret: Sha256Digest::of(name), address });
-    let line = Line::open(&b.app, Wanted { name, key: id, presented_key, ..Wanted::default() }).await;
+    let presented_key = Some(PresentedKey { key: id, secret: Hashed::of(name), address });
+    let line = DaemonConnection::open(&b.app, JoinOptions { name, key: id, presented_key, ..JoinOptions::default() }).await;
     line.attach(&Bytes::new(), vec![]).await.unwrap();
     line
 }
 
-async fn ends(line: &Line, what: &str) {
+async fn ends(line: &DaemonConnection, what: &str) {
     let closed = tokio::time::timeout(SHORTLY, line.calls.session().closed()).await;
     assert!(closed.is_ok(), "{what}");
 }
@@ -58,26 +58,26 @@ async fn whatever_ends_on_one_server_ends_its_daemons_on_one_that_heard_nothing(
 
     let mut notifications = rotated.ext.notifications().await.unwrap();
     a.post(&owner, &format!("{KEYS}/rotated/rotate"), json!({ "overlap_seconds": 0 })).await.expect(200);
-    let notification = tokio::time::timeout(SHORTLY, heard(&mut notifications)).await.unwrap();
-    assert!(matches!(notification, Notification::Drain(_)), "{notification:?}");
+    let notice = tokio::time::timeout(SHORTLY, next_notification(&mut notices)).await.unwrap();
+    assert!(matches!(notice, Notice::Drain(_)), "{notice:?}");
 
     let user = a.user(&owner, "u", &["template-admin"]).await;
     let id = a.user_id(&user).await;
-    let wanted = |name, token| Wanted { name, user: Some(id), token, ..Wanted::default() };
+    let options = |name, token| JoinOptions { name, user: Some(id), token, ..JoinOptions::default() };
     let token = a.login("u@example.com").await;
-    let signed = Line::open(&b.app, wanted("signed", &token)).await;
+    let signed = DaemonConnection::open(&b.app, options("signed", &token)).await;
     a.post(&token, "/api/v2/users/logout", Value::Null).await.expect(200);
     ends(&signed, "a token").await;
 
-    let of_user = Line::open(&b.app, wanted("of-user", &user)).await;
+    let of_user = DaemonConnection::open(&b.app, options("of-user", &user)).await;
     a.put(&owner, "/api/v2/users/u/status/suspend", json!({})).await.expect(200);
     ends(&of_user, "a user").await;
 
     let mut notifications = spared.ext.notifications().await.unwrap();
     let path = "/api/v2/organizations/default/provisionerdaemons/spared/drain";
     assert_eq!(a.post(&owner, path, Value::Null).await.expect(200)["told"], 0);
-    let notification = tokio::time::timeout(SHORTLY, heard(&mut notifications)).await.unwrap();
-    assert!(matches!(notification, Notification::Drain(_)), "{notification:?}");
+    let notice = tokio::time::timeout(SHORTLY, next_notification(&mut notices)).await.unwrap();
+    assert!(matches!(notice, Notice::Drain(_)), "{notice:?}");
     assert!(spared.calls.session().end().is_none());
 }
 
@@ -139,7 +139,7 @@ async fn followers_and_holders_of_jobs_hear_within_a_second_though_every_hint_is
     line.take(held).await;
     let mut notifications = line.ext.notifications().await.unwrap();
     cancel(&a, &owner, version).await;
-    let notification = tokio::time::timeout(SHORTLY, heard(&mut notifications)).await.unwrap();
+    let notice = tokio::time::timeout(SHORTLY, next_notification(&mut notices)).await.unwrap();
     assert!(
         matches!(&notification, Notification::JobCancel(canceled) if canceled.job_id == held.to_string()),
         "{notification:?}"

@@ -16,7 +16,7 @@ use tokio::io::{AsyncReadExt, AsyncWriteExt, DuplexStream, duplex};
 use super::*;
 
 /// One connection of a daemon.
-pub(super) struct Line {
+pub(super) struct DaemonConnection {
     pub(super) id: DaemonId,
     pub(super) calls: Client,
     pub(super) ext: extension::Client,
@@ -24,7 +24,7 @@ pub(super) struct Line {
 }
 
 /// How a daemon joins.
-pub(super) struct Wanted<'a> {
+pub(super) struct JoinOptions<'a> {
     pub(super) name: &'a str,
     pub(super) key: KeyId,
     pub(super) extensions: Extensions,
@@ -42,7 +42,7 @@ pub(super) struct Wanted<'a> {
     pub(super) cut_after: usize,
 }
 
-impl Default for Wanted<'_> {
+impl Default for JoinOptions<'_> {
     fn default() -> Self {
         Self {
             name: "d",
@@ -58,18 +58,18 @@ impl Default for Wanted<'_> {
     }
 }
 
-impl Line {
-    pub(super) async fn open(app: &App, wanted: Wanted<'_>) -> Self {
-        let join = NewDaemon {
-            organization_id: wanted.organization.unwrap_or(app.default_organization),
-            name: wanted.name.to_owned(),
-            key_id: wanted.key,
+impl DaemonConnection {
+    pub(super) async fn open(app: &App, options: JoinOptions<'_>) -> Self {
+        let join = Join {
+            organization_id: options.organization.unwrap_or(app.default_organization),
+            name: options.name.to_owned(),
+            key_id: options.key,
             provisioners: vec!["terraform".to_owned()],
-            tags: wanted.tags.clone(),
+            tags: options.tags.clone(),
             version: String::new(),
             api_version: protocol::CURRENT.to_string(),
         };
-        let Wanted { extensions, presented_key, user, token, .. } = wanted;
+        let JoinOptions { extensions, presented_key, user, token, .. } = options;
         // Its public half.
         let token = token.split_once('-').map(|(id, _)| id.to_owned());
         let authenticated = Authenticated { join, extensions, presented_key, user, token };
@@ -77,7 +77,7 @@ impl Line {
         let joined = daemons::insert_joined(
             &mut tx,
             &authenticated.join,
-            &authenticated.arrival(app.events.outbox().own()),
+            &authenticated.as_arrival(app.events.outbox().own()),
             app.now(),
         )
         .await
@@ -88,14 +88,14 @@ impl Line {
         let session = Session::authenticated(app.clone(), id, &authenticated, "http://coder.test".to_owned());
         let session = session.joined(&joined);
         app.lifecycle.spawn("session", session.run(near));
-        let cut = tokio::spawn(carry(left, right, wanted.cut_after)).abort_handle();
+        let cut = tokio::spawn(carry(left, right, options.cut_after)).abort_handle();
         let session = mux::Session::client(far, mux::Config::default());
         Self { id, calls: Client::new(session.clone()), ext: extension::Client::new(session), cut }
     }
 
     /// Open, and attached as a new process.
     pub(super) async fn fresh(app: &App, name: &str) -> (Self, Bytes) {
-        let line = Self::open(app, Wanted { name, ..Wanted::default() }).await;
+        let line = Self::open(app, JoinOptions { name, ..JoinOptions::default() }).await;
         let session = line.attach(&Bytes::new(), vec![]).await.unwrap().session;
         (line, session)
     }
@@ -107,7 +107,7 @@ impl Line {
         session: &Bytes,
         jobs: Vec<HeldJob>,
     ) -> (Self, AttachResponse) {
-        let line = Self::open(app, Wanted { name, ..Wanted::default() }).await;
+        let line = Self::open(app, JoinOptions { name, ..JoinOptions::default() }).await;
         let answer = line.attach(session, jobs).await.unwrap();
         (line, answer)
     }
@@ -154,7 +154,7 @@ impl Line {
     }
 }
 
-impl Drop for Line {
+impl Drop for DaemonConnection {
     fn drop(&mut self) {
         self.cut.abort();
     }
@@ -200,10 +200,10 @@ pub(super) fn state(job: JobId, token: &Bytes, lineage: &str, serial: u64) -> Jo
     }
 }
 
-/// The next notification.
-pub(super) async fn heard(notifications: &mut extension::Notifications) -> notification::Notification {
-    let next = tokio::time::timeout(SOON, notifications.next()).await.unwrap();
-    next.unwrap().unwrap().notification.unwrap()
+/// The next notice.
+pub(super) async fn next_notification(notices: &mut extension::Notices) -> notice::Notice {
+    let next = tokio::time::timeout(SOON, notices.next()).await.unwrap();
+    next.unwrap().unwrap().notice.unwrap()
 }
 
 /// The texts of a job's log, page by page.

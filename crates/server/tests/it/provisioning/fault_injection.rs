@@ -7,7 +7,7 @@ use coder_server::tasks;
 use coder_server::{Build, Deps};
 use coder_wire::extension::messages::Verdict;
 
-use super::extended::{Line, Wanted, held, log};
+use super::daemon_process::{DaemonConnection, JoinOptions, held, log};
 use super::*;
 use crate::harness::{on_both_engines, settings};
 
@@ -47,7 +47,7 @@ struct Process {
 
 impl Process {
     /// Works over one connection until it breaks or all lines are acknowledged; says whether they are.
-    async fn work(&mut self, line: &Line, job: JobId, random: &mut Random) -> bool {
+    async fn work(&mut self, line: &DaemonConnection, job: JobId, random: &mut Random) -> bool {
         let Ok(answer) = line.attach(&self.session, vec![held(job, &self.token)]).await else { return false };
         let verdict = &answer.jobs[0];
         assert_eq!(verdict.verdict(), Verdict::GoOn, "{verdict:?}");
@@ -78,7 +78,7 @@ on_both_engines! {
         let posted = import(&server, &owner, json!({})).await.1;
         let mut random = Random(11);
         let mut app = server.app.clone();
-        let (first, session) = Line::fresh(&app, "d").await;
+        let (first, session) = DaemonConnection::fresh(&app, "d").await;
         first.take(posted).await;
         let lines = u64::try_from(cuts).unwrap() * 12;
         let mut process = Process { session, token: Bytes::new(), next: 1, lines };
@@ -88,19 +88,19 @@ on_both_engines! {
                 app = restarted(&server, &app).await;
             }
             let cut_after = 300 + usize::try_from(random.below(2500)).unwrap();
-            let line = Line::open(&app, Wanted { cut_after, ..Wanted::default() }).await;
+            let line = DaemonConnection::open(&app, JoinOptions { cut_after, ..JoinOptions::default() }).await;
             if process.work(&line, posted, &mut random).await {
                 break;
             }
         }
-        let line = Line::open(&app, Wanted::default()).await;
+        let line = DaemonConnection::open(&app, JoinOptions::default()).await;
         assert!(process.work(&line, posted, &mut random).await);
         let result = import_result(posted, vec![resource("a")]);
         line.calls.complete_job(&result).await.unwrap();
         let done = job(&server, posted).await;
         assert_eq!(status(&done), Status::Succeeded);
-        let wanted: Vec<_> = (1..=lines).map(|number| format!("line {number}")).collect();
-        assert!(log(&app, posted).await == wanted, "in order, once");
+        let expected: Vec<_> = (1..=lines).map(|number| format!("line {number}")).collect();
+        assert!(log(&app, posted).await == expected, "in order, once");
     }
 
     async fn daemons_killed_at_random_points_lose_no_job(server: TestServer) {
@@ -117,7 +117,7 @@ on_both_engines! {
             posted.push(id);
             let cut_after = 200 + usize::try_from(random.below(4000)).unwrap();
             let name = format!("d{round}");
-            let line = Line::open(&app, Wanted { name: &name, cut_after, ..Wanted::default() }).await;
+            let line = DaemonConnection::open(&app, JoinOptions { name: &name, cut_after, ..JoinOptions::default() }).await;
             let living = async {
                 line.attach(&Bytes::new(), vec![]).await.ok()?;
                 let got = line.calls.acquire(std::future::pending()).await.ok()??;
@@ -129,7 +129,7 @@ on_both_engines! {
             tokio::time::timeout(SOON, living).await.unwrap();
         }
         // What nobody took still waits: somebody takes it.
-        let (last, _) = Line::fresh(&app, "last").await;
+        let (last, _) = DaemonConnection::fresh(&app, "last").await;
         for id in &posted {
             while status(&job(&server, *id).await) == Status::Pending {
                 let waiting = last.calls.acquire(std::future::pending());
@@ -146,7 +146,7 @@ on_both_engines! {
 
     async fn a_cancel_raced_against_an_acquire_has_one_winner(server: TestServer) {
         let owner = server.owner().await;
-        let (line, _) = Line::fresh(&server.app, "d").await;
+        let (line, _) = DaemonConnection::fresh(&server.app, "d").await;
         for round in 0..count(120, 10_000) {
             let (version, posted) = import(&server, &owner, json!({})).await;
             let canceling = async {

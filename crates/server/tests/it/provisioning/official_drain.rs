@@ -3,25 +3,25 @@
 use coder_wire::extension::Extensions;
 use futures_util::future::select_all;
 
-use super::extended::{Line, Wanted};
+use super::daemon_process::{DaemonConnection, JoinOptions};
 use super::*;
 use crate::harness::{on_both_engines, settings};
 
 const DRAIN: &str = "/api/v2/organizations/default/provisionerdaemons/official/drain";
 
 /// An official daemon of this name.
-async fn official(server: &TestServer, key: KeyId) -> Line {
-    let wanted = Wanted { name: "official", key, extensions: Extensions::NONE, ..Wanted::default() };
-    Line::open(&server.app, wanted).await
+async fn official(server: &TestServer, key: KeyId) -> DaemonConnection {
+    let options = JoinOptions { name: "official", key, extensions: Extensions::NONE, ..JoinOptions::default() };
+    DaemonConnection::open(&server.app, options).await
 }
 
 /// Waits for a job, as official daemons do.
-fn waiting(line: &Line) -> tokio::task::JoinHandle<AcquiredJob> {
+fn waiting(line: &DaemonConnection) -> tokio::task::JoinHandle<AcquiredJob> {
     let calls = line.calls.clone();
     tokio::spawn(async move { calls.acquire(std::future::pending()).await.unwrap().unwrap() })
 }
 
-async fn is_draining(server: &TestServer, line: &Line) -> bool {
+async fn is_draining(server: &TestServer, line: &DaemonConnection) -> bool {
     let mut tx = server.app.store.reader().await.unwrap();
     daemons::find(&mut tx, line.id).await.unwrap().unwrap().draining
 }
@@ -86,8 +86,8 @@ on_both_engines! {
     async fn our_daemon_without_the_extension_is_handed_no_more_jobs_either(server: TestServer) {
         let owner = server.owner().await;
         let extensions = Extensions::ALL.without(coder_wire::extension::Extension::Drain);
-        let wanted = Wanted { name: "official", extensions, ..Wanted::default() };
-        let line = Line::open(&server.app, wanted).await;
+        let options = JoinOptions { name: "official", extensions, ..JoinOptions::default() };
+        let line = DaemonConnection::open(&server.app, options).await;
         line.attach(&bytes::Bytes::new(), vec![]).await.unwrap();
         let acquiring = waiting(&line);
         all_wait(&server, (1, 1)).await;
@@ -114,7 +114,7 @@ on_both_engines! {
                 api_version: protocol::CURRENT.to_string(),
             };
             let session = Session::new(server.app.clone(), line.id, &join, "http://coder.test".to_owned());
-            let heard = session.drains_heard();
+            let heard = session.drain_changes();
             let was_drained = is_draining(&server, &line).await;
             assert_eq!(was_drained, !drains);
             if drains {

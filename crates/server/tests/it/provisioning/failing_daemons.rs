@@ -5,7 +5,7 @@ use coder_server::tasks::reap_jobs::ReapJobs;
 use coder_wire::extension::messages::Verdict;
 use coder_wire::extension::messages::notification::Notification;
 
-use super::extended::{Line, heard, held, state};
+use super::daemon_process::{DaemonConnection, next_notification, held, state};
 use super::*;
 use crate::harness::{on_both_engines, settings};
 
@@ -29,7 +29,7 @@ async fn a_daemon_that_takes_a_job_and_dies_each_time_costs_those_jobs_and_nothi
             daemon.take(id).await;
             daemon.calls.session().close().await;
         } else {
-            let (line, _) = Line::fresh(&server.app, "dies").await;
+            let (line, _) = DaemonConnection::fresh(&server.app, "dies").await;
             line.take(id).await;
             if number % 3 == 1 {
                 line.hold(id).await.unwrap();
@@ -64,8 +64,8 @@ async fn a_daemon_that_takes_a_job_and_dies_each_time_costs_those_jobs_and_nothi
 on_both_engines! {
     async fn two_live_daemons_of_one_name_have_their_own_jobs(server: TestServer) {
         let owner = server.owner().await;
-        let (one, session) = Line::fresh(&server.app, "twin").await;
-        let (two, _) = Line::fresh(&server.app, "twin").await;
+        let (one, session) = DaemonConnection::fresh(&server.app, "twin").await;
+        let (two, _) = DaemonConnection::fresh(&server.app, "twin").await;
         assert_eq!(one.id, two.id, "they share a row");
         let first = import(&server, &owner, json!({})).await.1;
         one.take(first).await;
@@ -81,7 +81,7 @@ on_both_engines! {
         until(&server, first, |job| job.lost_at.is_some()).await;
         two.update(second).await.unwrap();
         assert_eq!(job(&server, second).await.lost_at, None);
-        let (back, answer) = Line::again(&server.app, "twin", &session, vec![held(first, &token)]).await;
+        let (back, answer) = DaemonConnection::again(&server.app, "twin", &session, vec![held(first, &token)]).await;
         assert_eq!(answer.jobs[0].verdict(), Verdict::GoOn);
         for (line, id) in [(&back, first), (&two, second)] {
             line.calls.complete_job(&import_result(id, vec![])).await.unwrap();
@@ -94,12 +94,12 @@ on_both_engines! {
         let (template, _) = server.template(&owner, "t").await;
         for (name, is_used) in [("lost", false), ("used", true)] {
             let (_, _, posted) = server.workspace(&owner, template, name).await;
-            let (line, session) = Line::fresh(&server.app, name).await;
+            let (line, session) = DaemonConnection::fresh(&server.app, name).await;
             line.take(posted).await;
             let old = line.hold(posted).await.unwrap().token;
             line.cut();
             until(&server, posted, |job| job.lost_at.is_some()).await;
-            let (back, answer) = Line::again(&server.app, name, &session, vec![held(posted, &old)]).await;
+            let (back, answer) = DaemonConnection::again(&server.app, name, &session, vec![held(posted, &old)]).await;
             let verdict = &answer.jobs[0];
             assert_eq!(verdict.verdict(), Verdict::GoOn);
             if is_used {
@@ -111,7 +111,7 @@ on_both_engines! {
             line.update(posted).await.unwrap_err();
             // Killed before the answer was written down; another process finds the old token on the disk.
             back.cut();
-            let (heir, _) = Line::fresh(&server.app, name).await;
+            let (heir, _) = DaemonConnection::fresh(&server.app, name).await;
             heir.logs(posted, &old, 1..2).await.unwrap_err();
             let salvaged = heir.ext.salvage(&state(posted, &old, "a", 2)).await;
             assert_eq!(salvaged.is_ok(), !is_used, "{name}: {salvaged:?}");
@@ -127,7 +127,7 @@ on_both_engines! {
     async fn a_drain_is_remembered_until_the_process_has_left(first: TestServer) {
         let owner = first.owner().await;
         let posted = import(&first, &owner, json!({})).await.1;
-        let (line, session) = Line::fresh(&first.app, "d").await;
+        let (line, session) = DaemonConnection::fresh(&first.app, "d").await;
         line.take(posted).await;
         let token = line.hold(posted).await.unwrap().token;
         line.cut();
@@ -139,20 +139,20 @@ on_both_engines! {
         first.advance(1);
         // The server is started anew, and the daemon comes back to that one.
         let next = first.beside(settings()).await;
-        let (back, _) = Line::again(&next.app, "d", &session, vec![held(posted, &token)]).await;
-        let mut notifications = back.ext.notifications().await.unwrap();
-        let Notification::Drain(drain) = heard(&mut notifications).await else { panic!("a drain") };
+        let (back, _) = DaemonConnection::again(&next.app, "d", &session, vec![held(posted, &token)]).await;
+        let mut notices = back.ext.notices().await.unwrap();
+        let Notice::Drain(drain) = next_notification(&mut notices).await else { panic!("a drain") };
         assert_eq!(drain.reason, "admin asked for it");
         // A new process of that name is not meant, even after a cut.
-        let (new, fresh) = Line::fresh(&next.app, "d").await;
+        let (new, fresh) = DaemonConnection::fresh(&next.app, "d").await;
         new.cut();
-        let (new, _) = Line::again(&next.app, "d", &fresh, vec![]).await;
-        let mut notifications = new.ext.notifications().await.unwrap();
+        let (new, _) = DaemonConnection::again(&next.app, "d", &fresh, vec![]).await;
+        let mut notices = new.ext.notices().await.unwrap();
         back.calls.complete_job(&import_result(posted, vec![])).await.unwrap();
         let (version, last) = import(&next, &owner, json!({})).await;
         new.take(last).await;
         cancel(&next, &owner, version).await;
-        let said = heard(&mut notifications).await;
-        assert!(matches!(said, Notification::JobCancel(_)), "{said:?}");
+        let said = next_notification(&mut notices).await;
+        assert!(matches!(said, Notice::JobCancel(_)), "{said:?}");
     }
 }
