@@ -3,7 +3,7 @@
 
 use std::net::IpAddr;
 use std::path::PathBuf;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 use std::time::Duration;
 
 use axum::body::{Body, HttpBody};
@@ -14,6 +14,7 @@ use coder_domain::ids::UserId;
 use coder_wire::budget::{Account, Budget, Reservation};
 use http::StatusCode;
 use hyper::body::{Frame, SizeHint};
+use parking_lot::Mutex;
 
 use crate::config::Limits;
 use crate::http::error::Error;
@@ -159,13 +160,13 @@ impl Holder {
 
     /// Keeps a reservation until the response is made.
     pub fn keep(&self, body: BodyReservation) {
-        let mut kept = self.request.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut kept = self.request.lock();
         kept.extend([body.small, body.large].into_iter().filter(|one| one.amount() > 0));
     }
 
     /// The request is over.
     pub fn release(&self) {
-        self.request.lock().unwrap_or_else(PoisonError::into_inner).clear();
+        self.request.lock().clear();
     }
 }
 

@@ -4,6 +4,8 @@ use std::time::Duration;
 
 use tokio::time::sleep;
 
+use crate::lifecycle::Lifecycle;
+
 /// Time between two attempts.
 pub(crate) const RETRY_AFTER: Duration = Duration::from_millis(500);
 
@@ -16,6 +18,24 @@ pub(crate) async fn retry_while<T, E, Attempt: Future<Output = Result<T, E>>>(
         match attempt().await {
             Err(error) if is_worth_it(&error) => sleep(RETRY_AFTER).await,
             outcome => return outcome,
+        }
+    }
+}
+
+/// As [`retry_while`], until the soft stop. The first attempt is made in any case; `None` when the stop came before another
+/// one.
+pub(crate) async fn retry_until_stop<T, E, Attempt: Future<Output = Result<T, E>>>(
+    lifecycle: &Lifecycle,
+    mut attempt: impl FnMut() -> Attempt,
+    mut is_worth_it: impl FnMut(&E) -> bool,
+) -> Option<Result<T, E>> {
+    loop {
+        match attempt().await {
+            Err(error) if is_worth_it(&error) => tokio::select! {
+                () = lifecycle.soft().cancelled() => return None,
+                () = sleep(RETRY_AFTER) => {}
+            },
+            outcome => return Some(outcome),
         }
     }
 }
@@ -33,5 +53,19 @@ mod tests {
         let outcome =
             retry_while(|| std::future::ready(left.next().unwrap()), |error| *error == "away").await;
         assert_eq!((outcome, left.next()), (Err("broken"), Some(Ok(1))));
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn the_stop_ends_retries_but_not_the_first_attempt() {
+        let lifecycle = Lifecycle::new();
+        lifecycle.stop(Duration::ZERO).await;
+        let mut attempts = 0;
+        let mut fail = |fails: bool| {
+            attempts += 1;
+            std::future::ready(if fails { Err("unavailable") } else { Ok(()) })
+        };
+        assert_eq!(retry_until_stop(&lifecycle, || fail(true), |_| true).await, None);
+        assert_eq!(retry_until_stop(&lifecycle, || fail(false), |_| true).await, Some(Ok(())));
+        assert_eq!(attempts, 2);
     }
 }

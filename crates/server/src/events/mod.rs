@@ -8,9 +8,10 @@ pub mod outbox;
 pub mod written;
 
 use std::collections::HashMap;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 
 use coder_domain::ids::{JobId, WorkspaceId};
+use parking_lot::{Mutex, MutexGuard};
 use tokio::sync::watch;
 
 use self::hint::Hint;
@@ -136,7 +137,7 @@ impl Events {
     }
 
     fn senders(&self) -> MutexGuard<'_, Senders> {
-        self.senders.lock().unwrap_or_else(PoisonError::into_inner)
+        self.senders.lock()
     }
 }
 

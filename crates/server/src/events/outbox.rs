@@ -2,10 +2,11 @@
 //! nothing is stored.
 
 use std::collections::{BTreeSet, HashMap};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 use std::time::Duration;
 
 use coder_domain::ids::JobId;
+use parking_lot::{Mutex, MutexGuard};
 use tokio::sync::Notify;
 use tokio::time::Instant;
 use uuid::Uuid;
@@ -123,7 +124,7 @@ impl Outbox {
     }
 
     fn state(&self) -> MutexGuard<'_, State> {
-        self.0.0.lock().unwrap_or_else(PoisonError::into_inner)
+        self.0.0.lock()
     }
 }
 

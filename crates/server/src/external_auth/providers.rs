@@ -1,10 +1,11 @@
 //! The configured providers.
 
 use std::collections::HashMap;
-use std::sync::{Arc, Mutex, PoisonError, Weak};
+use std::sync::{Arc, Weak};
 
 use coder_domain::external_auth::Provider;
 use coder_domain::ids::UserId;
+use parking_lot::Mutex;
 
 use super::oauth_client::{OAuthClient, SetupError};
 use crate::config::ExternalAuth;
@@ -53,7 +54,7 @@ impl ExternalAuthProviders {
 
     /// The lock for refreshing the token of an account.
     pub(super) fn refresh_lock(&self, user: UserId, provider: &str) -> Arc<RefreshLock> {
-        let mut locks = self.refreshing.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut locks = self.refreshing.lock();
         locks.retain(|_, lock| lock.strong_count() > 0);
         let key = (user, provider.to_owned());
         if let Some(lock) = locks.get(&key).and_then(Weak::upgrade) {

@@ -6,9 +6,10 @@
 
 use std::collections::HashMap;
 use std::net::IpAddr;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 
 use coder_domain::key::Network;
+use parking_lot::{Mutex, MutexGuard};
 
 use crate::config::Proxies;
 
@@ -60,7 +61,7 @@ impl ConnectionLimit {
     }
 
     fn open(&self) -> MutexGuard<'_, OpenCounts> {
-        self.open.lock().unwrap_or_else(PoisonError::into_inner)
+        self.open.lock()
     }
 }
 

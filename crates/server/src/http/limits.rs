@@ -7,7 +7,6 @@
 
 use std::collections::HashMap;
 use std::hash::{BuildHasher, Hash, RandomState};
-use std::sync::Mutex;
 
 use axum::response::{IntoResponse, Response};
 use coder_domain::Timestamp;
@@ -15,6 +14,7 @@ use coder_domain::ids::UserId;
 use coder_domain::key::Network;
 use http::header::{HeaderName, HeaderValue};
 use http::{HeaderMap, StatusCode};
+use parking_lot::Mutex;
 
 use super::error::Error;
 
@@ -111,7 +111,7 @@ impl RateLimits {
         let into = second.rem_euclid(WINDOW_SECONDS);
 
         let shard = &self.shards[caller as usize % SHARDS];
-        let mut windows = shard.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
+        let mut windows = shard.lock();
         windows.advance_to(index);
         let key = windows.counter_for(caller, key);
         let before = windows.previous.get(&key).copied().unwrap_or(0);
@@ -211,7 +211,7 @@ mod tests {
 
     fn counters(rates: &RateLimits) -> usize {
         let each = rates.shards.iter().map(|shard| {
-            let windows = shard.lock().unwrap();
+            let windows = shard.lock();
             windows.current.len().max(windows.paths.len())
         });
         each.sum()

@@ -1,12 +1,13 @@
 //! Counters that are updated as things happen.
 
 use std::collections::HashSet;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use coder_domain::ids::OrganizationId;
 use coder_domain::tags::TagSet;
 use http::{Method, StatusCode};
+use parking_lot::Mutex;
 use prometheus_client::encoding::EncodeLabelSet;
 use prometheus_client::metrics::counter::Counter;
 use prometheus_client::metrics::family::Family;
@@ -178,7 +179,7 @@ impl Metrics {
 
     /// Adds metrics to each scrape: whole families in the text form of OpenMetrics, with names that are not in use.
     pub fn add_source(&self, source: impl Fn() -> String + Send + Sync + 'static) {
-        self.0.sources.lock().unwrap_or_else(PoisonError::into_inner).push(Box::new(source));
+        self.0.sources.lock().push(Box::new(source));
     }
 
     /// The server ended a job that its daemon did not end.
@@ -189,7 +190,7 @@ impl Metrics {
     /// The labels of a tag set.
     fn set(&self, organization: OrganizationId, tags: &TagSet) -> TagSetLabels {
         let set = TagSetLabels { organization_id: organization.to_string(), tags: tags.to_string() };
-        let mut known = self.0.known.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut known = self.0.known.lock();
         if known.contains(&set) || (known.len() < SETS && known.insert(set.clone())) {
             return set;
         }

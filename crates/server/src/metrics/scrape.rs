@@ -1,7 +1,6 @@
 //! Metrics that are read at each scrape: queue, daemons, users, and this process.
 
 use std::collections::BTreeMap;
-use std::sync::PoisonError;
 
 use coder_domain::Timestamp;
 use coder_domain::ids::OrganizationId;
@@ -47,7 +46,7 @@ pub async fn render(app: &App) -> Result<String, Error> {
     let mut text = String::new();
     encode(&mut text, &app.metrics.0.registry).expect("a string takes everything");
     open_end(&mut text);
-    for source in app.metrics.0.sources.lock().unwrap_or_else(PoisonError::into_inner).iter() {
+    for source in app.metrics.0.sources.lock().iter() {
         text.push_str(&source());
         open_end(&mut text);
     }

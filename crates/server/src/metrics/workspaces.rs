@@ -1,12 +1,11 @@
 //! Workspaces by the status of their latest build, and active users. Counting reads every workspace, so it runs at most
 //! once a minute.
 
-use std::sync::{Mutex, PoisonError};
-
 use coder_domain::Timestamp;
 use coder_store::counts::{self, LatestBuilds};
 use coder_store::{Error, Tx};
 use jiff::SignedDuration;
+use parking_lot::Mutex;
 use prometheus_client::encoding::EncodeLabelSet;
 use prometheus_client::metrics::family::Family;
 use prometheus_client::metrics::gauge::Gauge;
@@ -53,7 +52,7 @@ impl WorkspaceCounts {
         tx: &mut Tx,
         now: Timestamp,
     ) -> Result<(), Error> {
-        let kept = self.0.lock().unwrap_or_else(PoisonError::into_inner).clone();
+        let kept = self.0.lock().clone();
         let counted = match kept.filter(|kept| now.duration_since(kept.at).abs() < FRESH) {
             Some(kept) => kept,
             None => {
@@ -64,7 +63,7 @@ impl WorkspaceCounts {
                     latest: counts::latest_builds(tx, GROUPS).await?,
                     active_users: counts::active_users(tx, hour).await?,
                 };
-                *self.0.lock().unwrap_or_else(PoisonError::into_inner) = Some(counted.clone());
+                *self.0.lock() = Some(counted.clone());
                 counted
             }
         };

@@ -16,7 +16,7 @@ use url::Url;
 use super::form::Form;
 use super::local::local_path;
 use super::render::{render, with_cookie};
-use super::visitor::{self, csrf_token, is_own_form};
+use super::visitor::{csrf_token, is_own_form, visitor};
 use crate::authn::{cookies, session, token};
 use crate::context::App;
 use crate::external_auth::{self, DeviceCode, OAuthClient};
@@ -35,28 +35,32 @@ struct Page<'a> {
     device: Option<&'a DeviceCode>,
 }
 
-fn provider(app: &App, names: Names) -> Result<(&Provider, &OAuthClient), Error> {
-    let [id] = names.take()?;
-    app.external_auth.find(&id).ok_or_else(Error::not_found)
+/// A request of a signed-in user for the page of a provider.
+struct Visit<'a> {
+    provider: &'a Provider,
+    oauth_client: &'a OAuthClient,
+    caller: Caller,
 }
 
-/// The user who is signed in, or a redirect to the sign-in and back here.
-async fn visitor(
-    app: &App,
+/// Opens a page: finds the provider and the signed-in user. Without one, the inner error redirects to the sign-in and back.
+async fn open<'a>(
+    app: &'a App,
     headers: &HeaderMap,
     origin: Origin,
-    provider: &Provider,
-) -> Result<Caller, Response> {
-    let Some(caller) = visitor::visitor(app, headers, origin).await else {
+    names: Names,
+) -> Result<Result<Visit<'a>, Response>, Error> {
+    let [id] = names.take()?;
+    let (provider, oauth_client) = app.external_auth.find(&id).ok_or_else(Error::not_found)?;
+    let Some(caller) = visitor(app, headers, origin).await else {
         let here = paths::external_auth_page(&provider.id);
         let here: String = url::form_urlencoded::byte_serialize(here.as_bytes()).collect();
-        return Err(Redirect::to(&format!("/login?redirect={here}")).into_response());
+        return Ok(Err(Redirect::to(&format!("/login?redirect={here}")).into_response()));
     };
-    routes::require(&caller, Action::UpdatePersonal).map_err(IntoResponse::into_response)?;
-    Ok(caller)
+    routes::require(&caller, Action::UpdatePersonal)?;
+    Ok(Ok(Visit { provider, oauth_client, caller }))
 }
 
-/// `GET /external-auth/{id}`: to the provider, unless the account is connected.
+/// `GET /external-auth/{id}`: redirects to the provider, unless the account is connected.
 pub async fn show(
     State(app): State<App>,
     origin: Origin,
@@ -65,9 +69,8 @@ pub async fn show(
     names: Names,
     query: Query,
 ) -> Result<Response, Error> {
-    let (provider, oauth_client) = provider(&app, names)?;
-    let caller = match visitor(&app, &headers, origin, provider).await {
-        Ok(caller) => caller,
+    let Visit { provider, oauth_client, caller } = match open(&app, &headers, origin, names).await? {
+        Ok(visit) => visit,
         Err(response) => return Ok(response),
     };
     if external_auth::is_connected(&app, caller.user.id, provider).await? {
@@ -76,7 +79,7 @@ pub async fn show(
     start(&app, &headers, &url, provider, oauth_client, query.text("redirect")).await
 }
 
-/// `GET /external-auth/{id}/callback`: where the provider sends the browser. Without a code the way begins here.
+/// `GET /external-auth/{id}/callback`: where the provider redirects the browser. Without a code it starts the redirect.
 pub async fn callback(
     State(app): State<App>,
     origin: Origin,
@@ -85,9 +88,8 @@ pub async fn callback(
     names: Names,
     query: Query,
 ) -> Result<Response, Error> {
-    let (provider, oauth_client) = provider(&app, names)?;
-    let caller = match visitor(&app, &headers, origin, provider).await {
-        Ok(caller) => caller,
+    let Visit { provider, oauth_client, caller } = match open(&app, &headers, origin, names).await? {
+        Ok(visit) => visit,
         Err(response) => return Ok(response),
     };
     let (code, error) = (query.text("code"), query.text("error"));
@@ -112,12 +114,12 @@ pub async fn callback(
         Ok(grant) => {
             external_auth::connect(&app, caller.user.id, provider, grant).await?;
             tracing::info!(user_id = %caller.user.id, provider = provider.id, "external authentication account connected");
-            let wanted = session::cookie(&headers, cookies::OAUTH_REDIRECT).unwrap_or_default();
-            let wanted =
-                url::form_urlencoded::parse(wanted.as_bytes()).next().map(|(path, _)| path.into_owned());
+            let redirect = session::cookie(&headers, cookies::OAUTH_REDIRECT).unwrap_or_default();
+            let redirect =
+                url::form_urlencoded::parse(redirect.as_bytes()).next().map(|(path, _)| path.into_owned());
             let back = paths::external_auth_page(&provider.id);
-            let wanted = wanted.as_deref().and_then(local_path).filter(|path| path != "/");
-            Redirect::to(wanted.as_deref().unwrap_or(&back)).into_response()
+            let redirect = redirect.as_deref().and_then(local_path).filter(|path| path != "/");
+            Redirect::to(redirect.as_deref().unwrap_or(&back)).into_response()
         }
         Err(error @ external_auth::Error::Refused(_)) => {
             page(StatusCode::BAD_REQUEST, provider, &error.to_string())?
@@ -133,14 +135,13 @@ pub async fn callback(
 
 /// `POST /external-auth/{id}`: the device code was typed in.
 pub async fn submit(State(app): State<App>, names: Names, request: Request) -> Result<Response, Error> {
-    let (provider, oauth_client) = provider(&app, names)?;
     let headers = request.headers().clone();
     let origin = Origin::of(request.extensions(), &headers);
-    let form = Form::read(request).await?;
-    let caller = match visitor(&app, &headers, origin, provider).await {
-        Ok(caller) => caller,
+    let Visit { provider, oauth_client, caller } = match open(&app, &headers, origin, names).await? {
+        Ok(visit) => visit,
         Err(response) => return Ok(response),
     };
+    let form = Form::read(request).await?;
     if !provider.is_device() || !is_own_form(&headers, form.get("csrf_token")) {
         return Ok(Redirect::to(&paths::external_auth_page(&provider.id)).into_response());
     }

@@ -106,7 +106,7 @@ async fn receive(app: &App, own: Uuid, mut listener: Listener) -> Result<(), Err
             continue;
         };
         if outbox.peer_seen(by) {
-            tracing::info!(server = %by, "found another server on this database");
+            tracing::info!(server_id = %by, "found another server on this database");
             // It sent no hints before it knew of this server.
             hints.push(Hint::Everything);
             // It learns of this server at once, and of the jobs that are followed here.

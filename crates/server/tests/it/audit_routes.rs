@@ -14,7 +14,11 @@ use crate::harness::{Answer, PASSWORD, TestServer, settings};
 
 /// Routes without an entry of their own.
 const SILENT: &[(&str, &str, &str)] = &[
-    ("POST", paths::WORKSPACE_BUILDS, "a build is written down when it ends, see provisioning/audit_entries.rs"),
+    (
+        "POST",
+        paths::WORKSPACE_BUILDS,
+        "a build is written down when it ends, see provisioning/audit_entries.rs",
+    ),
     ("POST", "/login", "opens its session as POST /users/login does"),
     ("POST", paths::CLI_AUTH, "makes its session as POST /users/{user}/keys does"),
     ("POST", paths::EXTERNAL_AUTH_PAGE, ACCOUNTS),

@@ -1,4 +1,4 @@
-//! The words of refusals that clients and people look for, exactly as the references have them (scheduling-and-auth 2.3, 3.5,
+//! Error texts that clients search for, exactly as in the references (scheduling-and-auth 2.3, 3.5,
 //! 3.7, 4.2, 4.3, 5.2).
 
 use axum::body::Body;

@@ -1,4 +1,4 @@
-//! Accounts elsewhere: connecting one in the browser, what builds get, refreshing, and providers that behave badly.
+//! External authentication: connecting an account in the browser, tokens of builds, refreshing, and misbehaving providers.
 
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
@@ -17,12 +17,12 @@ use serde_json::{Value, json};
 
 use crate::harness::{Answer, TestServer, settings};
 
-/// What a provider is asked, as pairs.
-type Asked = Vec<(String, String)>;
+/// The form fields of a request to a provider.
+type FormFields = Vec<(String, String)>;
 
 /// How a provider answers at its token endpoint.
 #[derive(Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Mood {
+pub(crate) enum Behavior {
     Good,
     /// As a form instead of JSON.
     AsForm,
@@ -33,8 +33,8 @@ pub(crate) enum Mood {
 }
 
 struct Inner {
-    mood: Mutex<Mood>,
-    asked: Mutex<Vec<Asked>>,
+    behavior: Mutex<Behavior>,
+    asked: Mutex<Vec<FormFields>>,
     tokens: AtomicUsize,
     revoked: AtomicBool,
     lifetime: AtomicUsize,
@@ -50,7 +50,7 @@ pub(crate) struct Provider {
 impl Provider {
     pub(crate) async fn start() -> Self {
         let state = Arc::new(Inner {
-            mood: Mutex::new(Mood::Good),
+            behavior: Mutex::new(Behavior::Good),
             asked: Mutex::default(),
             tokens: AtomicUsize::new(0),
             revoked: AtomicBool::new(false),
@@ -67,11 +67,11 @@ impl Provider {
         Self { base, state }
     }
 
-    pub(crate) fn is(&self, mood: Mood) {
-        *self.state.mood.lock().unwrap() = mood;
+    pub(crate) fn is(&self, behavior: Behavior) {
+        *self.state.behavior.lock().unwrap() = behavior;
     }
 
-    fn asked(&self) -> Vec<Asked> {
+    fn asked(&self) -> Vec<FormFields> {
         self.state.asked.lock().unwrap().clone()
     }
 
@@ -100,26 +100,26 @@ impl Provider {
 async fn token(State(state): State<Arc<Inner>>, body: String) -> axum::response::Response {
     let form = url::form_urlencoded::parse(body.as_bytes()).into_owned().collect();
     state.asked.lock().unwrap().push(form);
-    let mood = *state.mood.lock().unwrap();
+    let behavior = *state.behavior.lock().unwrap();
     let number = state.tokens.fetch_add(1, Ordering::SeqCst) + 1;
     let lifetime = state.lifetime.load(Ordering::SeqCst);
-    let body = match mood {
-        Mood::Good => Body::from(
+    let body = match behavior {
+        Behavior::Good => Body::from(
             json!({ "access_token": format!("access-{number}"), "refresh_token": format!("refresh-{number}"),
                 "expires_in": lifetime, "token_type": "bearer" })
             .to_string(),
         ),
-        Mood::AsForm => Body::from(format!("access_token=access-{number}&expires_in={lifetime}")),
-        Mood::Refuses => {
+        Behavior::AsForm => Body::from(format!("access_token=access-{number}&expires_in={lifetime}")),
+        Behavior::Refuses => {
             Body::from(json!({ "error": "invalid_grant", "error_description": "hunter2" }).to_string())
         }
-        Mood::Slow => std::future::pending().await,
-        Mood::Endless => Body::from_stream(futures_util::stream::repeat_with(|| {
+        Behavior::Slow => std::future::pending().await,
+        Behavior::Endless => Body::from_stream(futures_util::stream::repeat_with(|| {
             Ok::<_, std::io::Error>(vec![b' '; 16 << 10])
         })),
-        Mood::Broken => Body::from("<html>"),
+        Behavior::Broken => Body::from("<html>"),
     };
-    let status = if mood == Mood::Refuses { StatusCode::BAD_REQUEST } else { StatusCode::OK };
+    let status = if behavior == Behavior::Refuses { StatusCode::BAD_REQUEST } else { StatusCode::OK };
     http::Response::builder().status(status).body(body).unwrap()
 }
 
@@ -179,7 +179,7 @@ fn pair(url: &url::Url, name: &str) -> String {
     url.query_pairs().find(|(key, _)| key == name).unwrap().1.into_owned()
 }
 
-fn value<'a>(asked: &'a Asked, name: &str) -> &'a str {
+fn value<'a>(asked: &'a FormFields, name: &str) -> &'a str {
     asked.iter().find(|(key, _)| key == name).map_or("", |(_, value)| value)
 }
 
@@ -279,15 +279,16 @@ async fn answers_to_another_attempt_and_refused_codes_connect_nothing() {
         browser.get(&format!("/external-auth/corp/callback?error=access_denied&state={state}")).await;
     assert_eq!(denied.status, 400);
     assert!(provider.asked().is_empty(), "the provider was not asked");
-    for (mood, status) in [(Mood::Refuses, 400), (Mood::Slow, 502), (Mood::Endless, 502), (Mood::Broken, 502)]
+    for (behavior, status) in
+        [(Behavior::Refuses, 400), (Behavior::Slow, 502), (Behavior::Endless, 502), (Behavior::Broken, 502)]
     {
-        provider.is(mood);
+        provider.is(behavior);
         let answer = browser.connect().await;
         assert_eq!(answer.status.as_u16(), status, "{}", answer.text());
         assert!(!answer.text().contains("hunter2"));
     }
     assert!(!authenticated(&server, &owner).await);
-    provider.is(Mood::AsForm);
+    provider.is(Behavior::AsForm);
     assert_eq!(browser.connect().await.status, 303);
     assert!(authenticated(&server, &owner).await);
 }
@@ -346,21 +347,21 @@ async fn tokens_are_refreshed_until_the_provider_refuses() {
     let refresh = ["grant_type", "refresh_token", "client_secret"].map(|name| value(&asked[1], name));
     assert_eq!(refresh, ["refresh_token", "refresh-1", "hunter2"]);
 
-    provider.is(Mood::Slow);
+    provider.is(Behavior::Slow);
     server.advance(3600 - 299);
     assert!(authenticated(&server, &owner).await, "the provider is away, but the token still works");
     server.advance(300);
     assert!(!authenticated(&server, &owner).await, "now it does not");
-    provider.is(Mood::Good);
+    provider.is(Behavior::Good);
     assert!(authenticated(&server, &owner).await, "a provider that was away has refused nothing");
 
-    provider.is(Mood::Refuses);
+    provider.is(Behavior::Refuses);
     server.advance(3600);
     assert!(!authenticated(&server, &owner).await);
     let (count, links) =
         (provider.asked().len(), server.get(&owner, "/api/v2/external-auth").await.expect(200));
     assert_eq!(links["links"][0]["validate_error"], "invalid_grant");
-    provider.is(Mood::Good);
+    provider.is(Behavior::Good);
     assert!(!authenticated(&server, &owner).await);
     assert_eq!(provider.asked().len(), count, "nobody asks again for a token that was refused");
     browser.connect().await;
@@ -416,10 +417,10 @@ async fn an_account_is_connected_with_a_device_code() {
     let page = Browser::new(&server, &owner).get("/external-auth/corp").await.text();
     assert!(page.contains("ABCD") && page.contains("https://corp.test/device"), "{page}");
     let redeem = json!({ "device_code": code["device_code"] });
-    provider.is(Mood::Refuses);
+    provider.is(Behavior::Refuses);
     let refused = server.post(&owner, path, redeem.clone()).await.expect(400);
     assert_eq!(refused["detail"], "invalid_grant");
-    provider.is(Mood::Good);
+    provider.is(Behavior::Good);
     server.post(&owner, path, redeem).await.expect(204);
     assert!(authenticated(&server, &owner).await);
     assert_eq!(value(&provider.asked()[1], "device_code"), "d-1");

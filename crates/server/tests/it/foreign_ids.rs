@@ -1,6 +1,6 @@
-//! Walks the route table with ids of things in one organization, for people of another one. Whatever a path or a body
-//! names there must look as if it did not exist: the same status and the same text as for an id that nobody has. Nothing
-//! of it may change, and none of it may show. A route with a parameter or a field that the tables here do not know fails.
+//! Calls every route with ids of one organization as users of another one. The response must have the same status and text as
+//! for an id that does not exist, nothing may change, and no data may be in the response. A route with a parameter or a field
+//! that is missing in the tables here fails.
 
 use std::collections::BTreeMap;
 

@@ -1,4 +1,4 @@
-//! A server in process: the real router over a fresh database, a clock moved by hand, and requests in a few words.
+//! A server in process: the real router over a fresh database, a manual clock, and short request helpers.
 
 use std::net::{Ipv4Addr, SocketAddr};
 use std::sync::Arc;
@@ -105,7 +105,7 @@ impl TestServer {
         (address, stop)
     }
 
-    /// Runs SQL behind the server's back.
+    /// Runs SQL on the database directly.
     pub(crate) async fn execute(&self, script: &str) {
         self.database.execute(script).await;
     }

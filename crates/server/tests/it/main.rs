@@ -1,10 +1,11 @@
-//! The server's tests: the real router in process, a clock moved by hand, both engines.
+//! The server's tests: the real router in process, a manual clock, both engines.
 #![expect(clippy::unwrap_used, reason = "tests")]
 
 mod audit;
 mod audit_routes;
 mod builds;
 mod dashboards;
+mod error_texts;
 mod external_auth;
 mod files;
 mod foreign_ids;
@@ -20,7 +21,6 @@ mod refusals;
 mod statuses;
 mod takeover;
 mod templates;
-mod error_texts;
 mod token_lifetimes;
 mod tokens;
 mod unauthorized;

@@ -1,4 +1,4 @@
-//! What peers can make the server hold, and that it is given back.
+//! Memory budgets: what requests and daemons can make the server reserve, and that it is released.
 
 use std::time::Duration;
 

@@ -1,5 +1,4 @@
-//! The NUL character, which Postgres stores in no text, wherever a request can carry it: refused or not found, never an error
-//! of the server's own.
+//! The NUL character, which Postgres cannot store, in every place of a request: the response is 4xx, never 5xx.
 
 use coder_server::router;
 use coder_server::router::table::Row;

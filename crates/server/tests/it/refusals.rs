@@ -1,4 +1,4 @@
-//! Bad input of every kind that is not a matter of rights: the documented status, and words that say what is wrong.
+//! Invalid input: the documented status, and a text that names the error.
 
 use axum::body::Body;
 use http::{Method, Request};

@@ -1,4 +1,4 @@
-//! Who may change what other people sign in with: whoever may assign every role of theirs, in every organization.
+//! Who may change the credentials of other accounts: callers who may assign all their roles, in every organization.
 
 use serde_json::{Value, json};
 
@@ -6,7 +6,7 @@ use crate::harness::{TestServer, on_both_engines};
 
 const NEW: &str = "AnotherSecret!22";
 
-/// Every way to change an account so that its name, password or tokens become another's to use, with the status of success.
+/// Every request that gives the caller control of an account, with the status of success.
 fn ways(name: &str) -> Vec<(&'static str, String, Value, u16)> {
     let path = |rest: &str| format!("/api/v2/users/{name}{rest}");
     vec![
@@ -20,7 +20,7 @@ fn ways(name: &str) -> Vec<(&'static str, String, Value, u16)> {
     ]
 }
 
-/// What the caller can do of it: one letter for each way.
+/// Which of them succeed for the caller: one letter each.
 async fn done(server: &TestServer, by: &str, name: &str) -> String {
     let mut seen = String::new();
     for (method, path, body, success) in ways(name) {

@@ -1,4 +1,4 @@
-//! What a key mints: it never lives longer than the key, never does more, and ends with it.
+//! Tokens that a key creates: they never live longer than the key, never may do more, and end with it.
 
 use http::Request;
 use serde_json::{Value, json};

@@ -1,8 +1,8 @@
-//! Walks the whole route table without a token, with a foreign one (an admin of another organization), with a plain
-//! member's and with a weak one (the owner's, good for nothing but opening apps), and compares the statuses with
-//! `unauthorized.txt`, in that order. A route missing there fails. Whatever the status, nothing of the owner's shows.
+//! Calls every route without a token, with that of an admin of another organization, of a plain member, and of the owner with a
+//! scope that only opens apps, and compares the statuses with `unauthorized.txt`, in that order. A route that is missing there
+//! fails. No response may contain data of the owner.
 //!
-//! `CODER_UPDATE_GOLDEN=1` writes the file anew; read the difference before committing it.
+//! `CODER_UPDATE_GOLDEN=1` writes the file. Review the difference before committing it.
 
 use std::fmt::Write;
 

@@ -1,4 +1,4 @@
-//! Tags that a template's source asks for, at import and at build (scheduling-and-auth TAG-11 to TAG-20).
+//! Tags in a template's source, at import and at build (scheduling-and-auth TAG-11 to TAG-20).
 
 use coder_domain::ids::{FileId, TemplateId, TemplateVersionId};
 use coder_domain::secret::Secret;

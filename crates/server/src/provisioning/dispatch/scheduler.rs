@@ -3,8 +3,8 @@
 use std::collections::HashMap;
 use std::future::Future;
 use std::pin::pin;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicI64, AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use coder_domain::Timestamp;
@@ -14,6 +14,7 @@ use coder_domain::key::Sha256Digest;
 use coder_domain::tags::{JobRequirements, TagSet};
 use coder_store::jobs::{self, ClaimOutcome, ClaimRequest, ClaimedJob as Taken, Holder};
 use coder_store::{Error, Store, transaction};
+use parking_lot::{Mutex, MutexGuard};
 use tokio::sync::{Notify, OwnedSemaphorePermit, Semaphore, oneshot};
 use tokio::time::Instant;
 use tokio_util::task::TaskTracker;
@@ -315,7 +316,7 @@ impl Scheduler {
     }
 
     fn shared(&self) -> MutexGuard<'_, WaitState> {
-        self.0.waiting.lock().unwrap_or_else(PoisonError::into_inner)
+        self.0.waiting.lock()
     }
 }
 

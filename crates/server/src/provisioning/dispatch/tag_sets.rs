@@ -2,11 +2,11 @@
 //! daemon can run, as lists of ids for the database.
 
 use std::collections::HashMap;
-use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use coder_domain::tags::{DaemonIndex, JobIndex, TagSet};
 use coder_store::tag_sets::{self, InternedTagSet, TagSetId};
 use coder_store::{Error, Tx};
+use parking_lot::{Mutex, MutexGuard};
 
 /// All tag sets that were read. Ids are assigned in the order of commits, so newer sets are found beyond the last id.
 #[derive(Debug, Default)]
@@ -104,6 +104,6 @@ impl TagSets {
     }
 
     fn indexes(&self) -> MutexGuard<'_, Indexes> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+        self.0.lock()
     }
 }

@@ -14,7 +14,7 @@ use super::end_job::end_job;
 use crate::context::App;
 use crate::provisioning::dispatch::scheduler::BROKEN;
 use crate::provisioning::session::Session;
-use crate::retry::RETRY_AFTER;
+use crate::retry::retry_until_stop;
 
 /// Most jobs that are recovered after a restart. The reaper would find further ones.
 const OPEN: i64 = 100_000;
@@ -49,25 +49,18 @@ pub(crate) async fn connection(session: &Session) {
 
 /// Stores that the jobs are lost. `None` when the server stops before; then the next process recovers them.
 async fn note(session: &Session, jobs: &[(JobId, Option<i64>)]) -> Option<Timestamp> {
-    loop {
+    let store = async || {
         let now = session.app.now();
-        let noted = async {
-            jobs::update_lost(&mut session.app.store.single().await?, session.daemon, jobs, now).await
-        };
-        match noted.await {
-            Ok(lost) => {
-                tracing::info!(daemon_id = %session.daemon, lost, "lost the connection of a daemon with running jobs");
-                return Some(now);
-            }
-            Err(error) => {
-                tracing::warn!(%error, "cannot store that a daemon's connection ended, trying again");
-                tokio::select! {
-                    () = session.app.lifecycle.soft().cancelled() => return None,
-                    () = sleep(RETRY_AFTER) => {}
-                }
-            }
-        }
-    }
+        let mut tx = session.app.store.single().await?;
+        Ok((now, jobs::update_lost(&mut tx, session.daemon, jobs, now).await?))
+    };
+    let is_worth_it = |error: &Error| {
+        tracing::warn!(%error, "cannot store that a daemon's connection ended, trying again");
+        true
+    };
+    let (now, lost) = retry_until_stop(&session.app.lifecycle, store, is_worth_it).await?.ok()?;
+    tracing::info!(daemon_id = %session.daemon, lost, "lost the connection of a daemon with running jobs");
+    Some(now)
 }
 
 /// The same process has a newer connection, and listed its jobs there. A job that only this connection held never reached it.
@@ -102,16 +95,10 @@ fn watch(app: &App, jobs: Vec<WatchedJob>, grace: Duration) {
 }
 
 async fn end_lost(app: &App, job: JobId, condition: While) {
-    let message = "Coder: the provisioner daemon's connection ended and it did not come back in time.";
-    while let Err(error) = end_job(app, job, condition, DAEMON_LOST, message).await {
-        if !error.is_retryable() {
-            tracing::warn!(job_id = %job, %error, "cannot end a lost job, leaving it to the reaper");
-            return;
-        }
-        tokio::select! {
-            () = app.lifecycle.soft().cancelled() => return,
-            () = sleep(RETRY_AFTER) => {}
-        }
+    let message = "Coder: the provisioner daemon's connection ended and it did not reconnect in time.";
+    let end = || end_job(app, job, condition, DAEMON_LOST, message);
+    if let Some(Err(error)) = retry_until_stop(&app.lifecycle, end, Error::is_retryable).await {
+        tracing::warn!(job_id = %job, %error, "cannot end a lost job, leaving it to the reaper");
     }
 }
 

@@ -1,11 +1,12 @@
 //! The daemons that are connected to this process, with the jobs that they hold.
 
 use std::collections::{BTreeSet, HashMap};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 
 use coder_domain::Timestamp;
 use coder_domain::ids::{DaemonId, JobId, KeyId, OrganizationId, UserId};
-use coder_domain::key::Sha256Digest;
+use coder_domain::key::Hashed;
+use parking_lot::{Mutex, MutexGuard};
 use tokio_util::sync::CancellationToken;
 
 use super::held_jobs::HeldJobs;
@@ -248,7 +249,7 @@ impl ConnectedDaemons {
     }
 
     fn entries(&self) -> MutexGuard<'_, Entries> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+        self.0.lock()
     }
 }
 

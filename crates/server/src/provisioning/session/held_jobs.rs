@@ -1,7 +1,6 @@
 //! The jobs that one connection of a daemon holds, and the notifications that wait for the daemon.
 
 use std::collections::HashMap;
-use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use bytes::Bytes;
@@ -9,6 +8,7 @@ use coder_domain::Timestamp;
 use coder_domain::ids::{DaemonId, JobId};
 use coder_domain::key::Sha256Digest;
 use coder_store::jobs::Holder;
+use parking_lot::{Mutex, MutexGuard};
 use tokio::sync::Notify;
 use tokio_util::sync::CancellationToken;
 
@@ -330,7 +330,7 @@ impl HeldJobs {
     }
 
     fn state(&self) -> MutexGuard<'_, State> {
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+        self.state.lock()
     }
 }
 

@@ -2,7 +2,7 @@
 //! depend on each other.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 
 use coder_domain::Timestamp;
 use coder_domain::ids::{FileId, UserId};
@@ -10,6 +10,7 @@ use coder_domain::parameter::Definition;
 use coder_source::{Flow, Inputs, Parameter, Template as ParsedTemplate};
 use coder_store::versions::Version;
 use coder_store::{Tx, files};
+use parking_lot::Mutex;
 
 use crate::http::{Error, Result};
 use crate::owners;
@@ -124,11 +125,11 @@ static PLAIN: Mutex<BTreeSet<FileId>> = Mutex::new(BTreeSet::new());
 const MOST_PLAIN: usize = 10_000;
 
 fn is_plain(file: FileId) -> bool {
-    PLAIN.lock().unwrap_or_else(PoisonError::into_inner).contains(&file)
+    PLAIN.lock().contains(&file)
 }
 
 fn remember_plain(file: FileId) {
-    let mut plain = PLAIN.lock().unwrap_or_else(PoisonError::into_inner);
+    let mut plain = PLAIN.lock();
     if plain.len() >= MOST_PLAIN {
         plain.clear();
     }

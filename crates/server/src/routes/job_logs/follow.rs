@@ -54,7 +54,7 @@ pub(super) async fn follow(app: &App, job: JobId, after: i64, connection: WebSoc
         Err(FollowError::Stopping) => CloseFrame { code: CloseCode::Away, reason: "the server stops".into() },
         Err(FollowError::Left | FollowError::Silent | FollowError::Broken(_)) => return,
         Err(error) => {
-            tracing::warn!(%job, %error, "following a log failed");
+            tracing::warn!(job_id = %job, %error, "cannot follow a log");
             CloseFrame { code: CloseCode::Error, reason: "internal error".into() }
         }
     };
@@ -65,7 +65,7 @@ pub(super) async fn follow(app: &App, job: JobId, after: i64, connection: WebSoc
         Ok::<_, WsError>(())
     };
     if let Err(error) = timeout(Duration::from_secs(5), farewell).await.unwrap_or(Ok(())) {
-        tracing::debug!(%job, %error, "a log follower did not say good-bye");
+        tracing::debug!(job_id = %job, %error, "a log follower disconnected without a closing handshake");
     }
 }
 

@@ -17,21 +17,20 @@ use crate::provisioning::session::presence::{STALE_AFTER, seen_within};
 use crate::routes::organizations;
 
 /// `POST /organizations/{organization}/provisionerdaemons/{daemon}/drain`: by name, which daemons of different users may
-/// share, or by id. Daemons with the extension `drain` leave by themselves; an official one is handed no more jobs until
-/// the drain is taken back, whenever it connects again. Only daemons that were seen lately can be drained. They are told over whichever server they
-/// are connected to, and again when they come back.
-pub async fn drain(State(app): State<App>, caller: Caller, names: Names) -> Result<Json<DrainResponse>> {
+/// share, or by id. Daemons with the extension `drain` finish their jobs and disconnect. An official daemon gets no more jobs
+/// until it is undrained, even after it reconnects. Only recently seen daemons can be drained.
+pub async fn drain(State(app): State<App>, caller: Caller, names: Names) -> Result<Json<Drained>> {
     set(&app, &caller, names, true).await
 }
 
-/// `DELETE /organizations/{organization}/provisionerdaemons/{daemon}/drain`: daemons that could not be told to leave take jobs
-/// again, and those that are away are not drained when they come back. One that was told leaves all the same.
-pub async fn undrain(State(app): State<App>, caller: Caller, names: Names) -> Result<Json<DrainResponse>> {
+/// `DELETE /organizations/{organization}/provisionerdaemons/{daemon}/drain`: official daemons get jobs again, and disconnected
+/// daemons are not drained when they reconnect. A daemon that was told to disconnect does so all the same.
+pub async fn undrain(State(app): State<App>, caller: Caller, names: Names) -> Result<Json<Drained>> {
     set(&app, &caller, names, false).await
 }
 
-async fn set(app: &App, caller: &Caller, names: Names, draining: bool) -> Result<Json<DrainResponse>> {
-    let [organization, wanted] = names.take()?;
+async fn set(app: &App, caller: &Caller, names: Names, draining: bool) -> Result<Json<Drained>> {
+    let [organization, daemon] = names.take()?;
     let mut tx = app.store.reader().await?;
     let organization = organizations::named(app, &mut tx, caller, &organization).await?;
     let object = Object::in_organization(Resource::ProvisionerDaemon, organization.id);
@@ -39,7 +38,7 @@ async fn set(app: &App, caller: &Caller, names: Names, draining: bool) -> Result
     let now = app.now();
     let seen = draining.then(|| seen_within(app, STALE_AFTER));
     let filter = Filter { organization_id: Some(organization.id), seen, ..Filter::default() };
-    let found = named(&mut tx, &filter, &wanted).await?;
+    let found = named(&mut tx, &filter, &daemon).await?;
     drop(tx);
     if found.is_empty() {
         return Err(Error::not_found().detail(if draining {
@@ -76,7 +75,7 @@ async fn set(app: &App, caller: &Caller, names: Names, draining: bool) -> Result
             connected.undrain(|freed| freed == daemon.id)
         };
         app.events.notify(Hint::Drained(daemon.id));
-        tracing::info!(daemon = %daemon.id, name = daemon.name, by = %caller.user.id, draining, "a provisioner daemon's drain was set");
+        tracing::info!(daemon_id = %daemon.id, daemon_name = daemon.name, user_id = %caller.user.id, draining, "changed the drain of a provisioner daemon");
     }
     Ok(Json(DrainResponse {
         daemons: found.iter().map(|daemon| daemon.id).collect(),
@@ -85,9 +84,9 @@ async fn set(app: &App, caller: &Caller, names: Names, draining: bool) -> Result
 }
 
 /// The daemons of this name or id.
-async fn named(tx: &mut Tx, filter: &Filter, wanted: &str) -> Result<Vec<Daemon>> {
-    let id = wanted.parse::<DaemonId>().ok();
+async fn named(tx: &mut Tx, filter: &Filter, name_or_id: &str) -> Result<Vec<Daemon>> {
+    let id = name_or_id.parse::<DaemonId>().ok();
     let mut found = daemons::list(tx, filter).await?;
-    found.retain(|daemon| id.map_or(daemon.name == wanted, |id| daemon.id == id));
+    found.retain(|daemon| id.map_or(daemon.name == name_or_id, |id| daemon.id == id));
     Ok(found)
 }

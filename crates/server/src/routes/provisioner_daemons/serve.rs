@@ -67,7 +67,7 @@ async fn join(app: App, names: Names, request: Request) -> Result<Response> {
     }
     drop(tx);
     app.metrics.joined(row.last_seen_at.is_some_and(|seen| row.created_at < seen));
-    tracing::info!(%daemon, name = join.name, tags = %join.tags, version = join.version, "provisioner daemon joined");
+    tracing::info!(daemon_id = %daemon, daemon_name = join.name, tags = %join.tags, version = join.version, "provisioner daemon joined");
     let (response, connection) = upgrade.accept();
     let counted = app.metrics.socket(paths::SERVE);
     app.lifecycle.spawn("daemon session", async move {
@@ -75,7 +75,7 @@ async fn join(app: App, names: Names, request: Request) -> Result<Response> {
         match connection.await {
             Ok(connection) => session.run(Socket::server(connection)).await,
             Err(error) => {
-                tracing::debug!(%error, %daemon, "the connection was gone before the session began");
+                tracing::debug!(%error, daemon_id = %daemon, "the daemon disconnected before the session began");
                 session.note_left().await;
             }
         }

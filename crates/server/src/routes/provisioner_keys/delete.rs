@@ -39,8 +39,8 @@ pub async fn delete(State(app): State<App>, caller: Caller, names: Names) -> Res
     let id = deleted.ok_or_else(Error::not_found)?;
     // The key is deleted already. The reaper finds jobs that could not be ended.
     if let Err(error) = revoke::key(&app, id, revoke::Reason::Deleted).await {
-        tracing::error!(key = name, %error, "the jobs of a deleted provisioner key could not be ended");
+        tracing::error!(key_name = name, %error, "cannot end the jobs of a deleted provisioner key");
     }
-    tracing::info!(key = name, organization = organization.name, by = %caller.user.id, "provisioner key deleted");
+    tracing::info!(key_name = name, organization_id = %organization.id, user_id = %caller.user.id, "provisioner key deleted");
     Ok(NoContent)
 }

@@ -76,6 +76,6 @@ pub async fn update(
     })?;
     // Sessions set their timers and check their addresses.
     revoke::changed(&app, key.id);
-    tracing::info!(key = key.name, organization = organization.name, by = %caller.user.id, "provisioner key changed");
+    tracing::info!(key_name = key.name, organization_id = %organization.id, user_id = %caller.user.id, "provisioner key changed");
     Ok(Json(view(key)))
 }

@@ -1,5 +1,5 @@
-//! Waiting for jobs: immediate wake-up, one owner, and every race of the wait's end. No background task runs here, so
-//! whatever is handed out was handed out by a wake-up.
+//! Waiting for jobs: immediate wake-up, one owner, and every race at the end of a wait. No background task runs here, so only
+//! wake-ups hand out jobs.
 
 use std::collections::HashSet;
 use std::sync::Arc;
@@ -219,7 +219,7 @@ async fn a_build_carries_its_metadata_and_a_token_that_ends_with_the_stop() {
     let user = server.user_id(&owner).await;
     let path = format!("/api/v2/workspaces/{workspace}/builds");
     let first = mint(&token).await;
-    let line = of_user::joined(&server, "inside", user, &first[0]).await;
+    let line = user_daemons::joined(&server, "inside", user, &first[0]).await;
     server.post(&owner, &path, json!({ "transition": "start" })).await.expect(201);
     let got = daemon.acquire().await;
     let Some(Type::WorkspaceBuild(arm)) = got.r#type else { panic!("{got:?}") };
@@ -230,7 +230,7 @@ async fn a_build_carries_its_metadata_and_a_token_that_ends_with_the_stop() {
     daemon.calls.complete_job(&build_result(got.job_id.parse().unwrap(), b"state")).await.unwrap();
     let token = arm.metadata.unwrap().workspace_owner_session_token;
     let second = mint(&token).await;
-    let line = of_user::joined(&server, "inside", user, &second[1]).await;
+    let line = user_daemons::joined(&server, "inside", user, &second[1]).await;
 
     server.post(&owner, &path, json!({ "transition": "stop" })).await.expect(201);
     let got = daemon.acquire().await;

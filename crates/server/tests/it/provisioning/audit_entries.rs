@@ -1,5 +1,5 @@
-//! Builds and imports are in the audit log once they end, as deeds of whoever asked for them, from where they asked
-//! (scheduling-and-auth 5.4); filters of the log, and its lines in the server's log.
+//! Audit entries of builds and imports, with the user and the origin of the request (scheduling-and-auth 5.4); filters of the
+//! audit log, and its lines in the server's log.
 
 use std::sync::{Mutex, OnceLock};
 

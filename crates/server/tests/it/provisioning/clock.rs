@@ -1,4 +1,4 @@
-//! Time: keys that expire, cancels that nobody hears, queues that grow long, and clocks that jump.
+//! Time limits: expiring keys, cancellations of disconnected daemons, pending jobs, and jumps of the clock.
 
 use bytes::Bytes;
 use coder_domain::key::Hashed;
@@ -21,7 +21,9 @@ async fn expiring(server: &TestServer, name: &str, seconds: i64) -> DaemonConnec
     keys::insert(&mut app.store.single().await.unwrap(), &key, Sha256Digest::of(name)).await.unwrap();
     let address = std::net::Ipv4Addr::LOCALHOST.into();
     let presented_key = Some(PresentedKey { key: id, secret: Hashed::of(name), address });
-    let line = DaemonConnection::open(app, JoinOptions { name, key: id, presented_key, ..JoinOptions::default() }).await;
+    let line =
+        DaemonConnection::open(app, JoinOptions { name, key: id, presented_key, ..JoinOptions::default() })
+            .await;
     line.attach(&Bytes::new(), vec![]).await.unwrap();
     line
 }

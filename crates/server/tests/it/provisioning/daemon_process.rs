@@ -1,4 +1,4 @@
-//! A daemon process with extensions, over connections that can be cut.
+//! A daemon process with extensions, for tests that cut its connections.
 
 use bytes::Bytes;
 use coder_domain::ids::OrganizationId;

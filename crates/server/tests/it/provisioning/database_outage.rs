@@ -1,4 +1,4 @@
-//! A database that is away for longer than a daemon gives a call.
+//! A database that is unavailable for longer than a daemon waits for a call.
 
 use coder_store::testing;
 

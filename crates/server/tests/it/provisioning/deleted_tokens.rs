@@ -1,4 +1,4 @@
-//! Daemons that joined with a user's token: they go with it.
+//! Daemons that joined with a user's token are disconnected when it is deleted or expires.
 
 use coder_domain::job::lifecycle::Cause;
 use coder_server::provisioning::credentials::revoke;

@@ -1,4 +1,4 @@
-//! Why a job waits: each reason through the endpoint, about real sessions (issue of scheduling, item 5).
+//! Why a job waits: each reason through the endpoint, about real sessions.
 
 use coder_store::organizations;
 

@@ -1,4 +1,4 @@
-//! Accounts elsewhere: which of them an import may ask for, and which tokens a build gets.
+//! External authentication in templates: the providers that an import may name, and the tokens that a build gets.
 
 use coder_domain::ids::TemplateId;
 use coder_store::templates::version_details::{self, ExternalAuth};
@@ -6,7 +6,7 @@ use coder_wire::messages::provisioner::ExternalAuthProviderResource;
 use coder_wire::messages::provisionerd::acquired_job;
 
 use super::*;
-use crate::external_auth::{Browser, Mood, Provider};
+use crate::external_auth::{Behavior, Browser, Provider};
 
 /// A template that asks for accounts at `corp` and, if there is one, at `gone`.
 async fn template(server: &TestServer, owner: &str, optional: bool) -> TemplateId {
@@ -56,7 +56,7 @@ async fn a_provider_that_is_away_fails_only_builds_that_need_it() {
     let owner = server.owner().await;
     Browser::new(&server, &owner).connect().await;
     server.advance(3600);
-    provider.is(Mood::Slow);
+    provider.is(Behavior::Slow);
     let needs = template(&server, &owner, false).await;
     let (_, _, posted) = server.workspace(&owner, needs, "w").await;
     let daemon = Daemon::untagged(&server, "d").await;
@@ -64,7 +64,7 @@ async fn a_provider_that_is_away_fails_only_builds_that_need_it() {
     assert!(tokio::time::timeout(SOON, waiting).await.unwrap().is_err());
     let failed = until(&server, posted, |job| job.completed_at.is_some()).await;
     assert!(failed.error.contains("\"corp\" cannot be refreshed"), "{}", failed.error);
-    provider.is(Mood::Refuses);
+    provider.is(Behavior::Refuses);
     server.workspace(&owner, needs, "x").await;
     assert_eq!(accounts(daemon.acquire().await), [], "a token that was refused is left out");
 }

@@ -1,11 +1,11 @@
-//! Daemons that come to nothing: one that takes jobs and dies, again and again, and two that share a name.
+//! Failing daemons: one that repeatedly takes a job and dies, and two that share a name.
 
 use coder_server::tasks::driver::Task;
 use coder_server::tasks::reap_jobs::ReapJobs;
 use coder_wire::extension::messages::Verdict;
 use coder_wire::extension::messages::notification::Notification;
 
-use super::daemon_process::{DaemonConnection, next_notification, held, state};
+use super::daemon_process::{DaemonConnection, held, next_notification, state};
 use super::*;
 use crate::harness::{on_both_engines, settings};
 

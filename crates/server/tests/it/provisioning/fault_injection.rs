@@ -1,5 +1,5 @@
-//! Connections cut at random bytes, servers restarted, daemons killed, cancels raced: each job ends with one result, under
-//! one owner, with its log in order and once. `CODER_TEST_LONG=1` runs the long form.
+//! Fault injection: connections cut at random bytes, restarted servers, killed daemons, racing cancellations. Each job ends with
+//! one result and one owner, and its log is complete, in order and without duplicates. `CODER_TEST_LONG=1` runs the long form.
 
 use bytes::Bytes;
 use coder_server::context::App;

@@ -1,4 +1,4 @@
-//! A hundred waiting daemons cost the database a heartbeat a minute and one look a second, and nothing else.
+//! A hundred waiting daemons cost one heartbeat statement a minute and one polling statement a second.
 
 use super::*;
 

@@ -1,5 +1,4 @@
-//! Two servers on one Postgres, of which one hears nothing: what was done on the other reaches its daemons by the one look a
-//! second.
+//! Two servers on one Postgres, one of which gets no notifications: polling once a second makes up for them.
 
 use bytes::Bytes;
 use coder_domain::key::Hashed;
@@ -32,7 +31,11 @@ async fn keyed(a: &TestServer, b: &TestServer, name: &str) -> DaemonConnection {
     keys::insert(&mut a.app.store.single().await.unwrap(), &key, Sha256Digest::of(name)).await.unwrap();
     let address = std::net::Ipv4Addr::LOCALHOST.into();
     let presented_key = Some(PresentedKey { key: id, secret: Hashed::of(name), address });
-    let line = DaemonConnection::open(&b.app, JoinOptions { name, key: id, presented_key, ..JoinOptions::default() }).await;
+    let line = DaemonConnection::open(
+        &b.app,
+        JoinOptions { name, key: id, presented_key, ..JoinOptions::default() },
+    )
+    .await;
     line.attach(&Bytes::new(), vec![]).await.unwrap();
     line
 }

@@ -1,4 +1,4 @@
-//! Thousands of daemons that look for a job at the same moment: others still find a connection to the database.
+//! Thousands of daemons that look for a job at once leave database connections for requests.
 
 use super::*;
 

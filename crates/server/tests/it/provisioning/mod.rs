@@ -1,34 +1,34 @@
-//! What daemons do: joining, waiting, reporting. Daemons here speak the real protocol over memory.
+//! Provisioner daemons: joining, waiting, reporting. They use the real protocol over memory.
 
-mod external_auth_tokens;
 mod acquire;
-mod failing_daemons;
-mod statement_counts;
 mod audit_entries;
-mod database_outage;
 mod builtin;
 mod clock;
-mod many_daemons;
-mod explain;
 mod daemon_process;
+mod database_outage;
+mod deleted_tokens;
+mod explain;
+mod external_auth_tokens;
+mod failing_daemons;
 mod fault_injection;
-mod removed_users;
 mod idle;
 mod join;
 mod keys;
 mod lists;
+mod lost_notifications;
+mod many_daemons;
 mod metrics;
-mod user_daemons;
 mod official_drain;
+mod polling;
 mod presence;
 mod reap;
+mod removed_users;
 mod replicas;
 mod report;
 mod sessions;
-mod deleted_tokens;
-mod lost_notifications;
+mod statement_counts;
 mod uploads;
-mod polling;
+mod user_daemons;
 mod zero_trust;
 
 use std::collections::BTreeMap;
@@ -151,7 +151,7 @@ fn resource(name: &str) -> Resource {
     Resource { name: name.to_owned(), r#type: "terraform_data".to_owned(), ..Resource::default() }
 }
 
-/// What the server said to a refused call.
+/// The error text of a refused call.
 #[track_caller]
 fn refused<T: std::fmt::Debug>(outcome: Result<T, Error>) -> String {
     outcome.unwrap_err().to_string()
@@ -166,7 +166,7 @@ async fn until(server: &TestServer, id: JobId, done: impl Fn(&Job) -> bool) -> J
     poll_until("the job as it should be", async || Some(job(server, id).await).filter(&done)).await
 }
 
-/// Waits until so many daemons wait, in so many domains.
+/// Waits until this number of daemons waits, in this number of domains.
 async fn all_wait(server: &TestServer, size: (usize, usize)) {
     eventually("so many wait", || server.app.scheduler.size() == size).await;
 }
@@ -176,7 +176,7 @@ async fn all_gone(server: &TestServer) {
     eventually("all have left", || server.app.scheduler.connected().is_empty()).await;
 }
 
-/// Waits until nobody asks the database any more.
+/// Waits until no statement runs.
 async fn quiet(server: &TestServer) {
     settled(|| server.app.store.statement_counts()).await;
 }

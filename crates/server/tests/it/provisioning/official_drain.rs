@@ -1,4 +1,4 @@
-//! Drains of daemons that cannot be told to leave: they get no jobs until the drain is taken back, whatever restarts.
+//! Drains of official daemons: they get no jobs until they are undrained, even after restarts.
 
 use coder_wire::extension::Extensions;
 use futures_util::future::select_all;
@@ -11,7 +11,8 @@ const DRAIN: &str = "/api/v2/organizations/default/provisionerdaemons/official/d
 
 /// An official daemon of this name.
 async fn official(server: &TestServer, key: KeyId) -> DaemonConnection {
-    let options = JoinOptions { name: "official", key, extensions: Extensions::NONE, ..JoinOptions::default() };
+    let options =
+        JoinOptions { name: "official", key, extensions: Extensions::NONE, ..JoinOptions::default() };
     DaemonConnection::open(&server.app, options).await
 }
 

@@ -1,4 +1,4 @@
-//! What happens when every notification is dropped: one look a second finds what waits.
+//! When every wake-up is lost, polling once a second finds waiting jobs.
 
 use super::*;
 use crate::harness::settings;

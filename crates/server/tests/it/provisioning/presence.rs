@@ -1,4 +1,4 @@
-//! A daemon that has left is offline at once, wherever one asks.
+//! A daemon that disconnects is offline at once on every server.
 
 use super::daemon_process::{DaemonConnection, JoinOptions};
 use super::*;

@@ -1,5 +1,4 @@
-//! Daemons that joined with the token of somebody who is suspended, deleted, or no member any more; and organizations
-//! that are removed.
+//! Daemons of users who are suspended, deleted or not members any more, and of removed organizations, are disconnected.
 
 use bytes::Bytes;
 use coder_domain::ids::OrganizationId;

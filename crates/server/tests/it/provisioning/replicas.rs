@@ -1,5 +1,5 @@
-//! Two servers on one Postgres: what happens on one reaches the daemons and followers of the other by hints alone. The
-//! looks that cover lost hints do not run here.
+//! Two servers on one Postgres: hints alone carry changes to the daemons and followers of the other server. Polling does not run
+//! here.
 
 use bytes::Bytes;
 use coder_domain::key::Sha256Digest;
@@ -34,7 +34,8 @@ async fn a_daemon_that_is_on_two_servers_is_there_until_both_have_lost_it() {
             a.get(&owner, "/api/v2/organizations/default/provisionerdaemons?offline=true").await.expect(200);
         (list[0]["status"] == status).then_some(())
     };
-    let (there, newest) = (DaemonConnection::fresh(&b.app, "twin").await.0, DaemonConnection::fresh(&a.app, "twin").await.0);
+    let (there, newest) =
+        (DaemonConnection::fresh(&b.app, "twin").await.0, DaemonConnection::fresh(&a.app, "twin").await.0);
     newest.cut();
     eventually("one has left", || a.app.scheduler.connected().is_empty()).await;
     // No heartbeat runs here, and the end of the other one is noted only when the row names it.
@@ -130,7 +131,9 @@ async fn cancels_drains_and_the_end_of_a_key_reach_daemons_of_the_other_server()
     );
     keys::insert(&mut a.app.store.single().await.unwrap(), &key, Sha256Digest::of("secret")).await.unwrap();
     let (version, posted) = import(&a, &owner, json!({})).await;
-    let line = DaemonConnection::open(&b.app, JoinOptions { name: "d", key: key.id, ..JoinOptions::default() }).await;
+    let line =
+        DaemonConnection::open(&b.app, JoinOptions { name: "d", key: key.id, ..JoinOptions::default() })
+            .await;
     line.attach(&Bytes::new(), vec![]).await.unwrap();
     line.take(posted).await;
     let mut notifications = line.ext.notifications().await.unwrap();
@@ -145,7 +148,9 @@ async fn cancels_drains_and_the_end_of_a_key_reach_daemons_of_the_other_server()
     let Notice::Drain(drain) = next_notification(&mut notices).await else { panic!("a drain") };
     assert_eq!(drain.reason, "admin asked for it");
 
-    let idle = DaemonConnection::open(&b.app, JoinOptions { name: "idle", key: key.id, ..JoinOptions::default() }).await;
+    let idle =
+        DaemonConnection::open(&b.app, JoinOptions { name: "idle", key: key.id, ..JoinOptions::default() })
+            .await;
     idle.attach(&Bytes::new(), vec![]).await.unwrap();
     let other = Daemon::untagged(&b, "other").await;
     let started = std::time::Instant::now();
@@ -203,7 +208,8 @@ async fn a_user_who_leaves_or_is_suspended_has_no_daemons_on_any_server() {
     let owner = a.owner().await;
     let user = a.user(&owner, "u", &["template-admin"]).await;
     let user = a.user_id(&user).await;
-    let line = DaemonConnection::open(&b.app, JoinOptions { user: Some(user), ..JoinOptions::default() }).await;
+    let line =
+        DaemonConnection::open(&b.app, JoinOptions { user: Some(user), ..JoinOptions::default() }).await;
     line.attach(&Bytes::new(), vec![]).await.unwrap();
     // And of a token that was given back, what joined with it.
     let token = a.login("u@example.com").await;

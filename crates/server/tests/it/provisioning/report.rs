@@ -143,7 +143,7 @@ on_both_engines! {
         for answer in answers {
             answer.unwrap();
         }
-        let mut stored = extended::log(&server.app, posted).await;
+        let mut stored = daemon_process::log(&server.app, posted).await;
         stored.sort();
         let mut sent: Vec<_> = (1..=8).flat_map(|lines| (0..lines).map(|at| format!("line {at}"))).collect();
         sent.sort();

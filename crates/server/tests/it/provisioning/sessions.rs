@@ -1,4 +1,4 @@
-//! Daemons with extensions: coming back to their jobs, tokens, numbered lines, states, slots, notifications
+//! Daemons with extensions: resuming jobs, tokens, numbered lines, states, slots, notifications
 //! (docs/extensions.md).
 
 use bytes::Bytes;
@@ -10,7 +10,7 @@ use coder_wire::extension::messages::notification::Notification;
 use coder_wire::extension::messages::{ProgramReport, SlotsReport, Verdict};
 use coder_wire::extension::{Extension, Extensions};
 
-use super::daemon_process::{DaemonConnection, JoinOptions, next_notification, held, log, state};
+use super::daemon_process::{DaemonConnection, JoinOptions, held, log, next_notification, state};
 use super::*;
 use crate::harness::{on_both_engines, settings};
 
@@ -177,7 +177,8 @@ async fn a_daemon_that_does_not_come_back_is_lost_when_its_grace_ends() {
     line.cut();
     let lost = until(&server, posted, |job| job.status() == Status::Failed).await;
     assert_eq!(lost.error, "daemon lost: its connection ended and it did not come back in time (daemon d)");
-    let (_late, answer) = DaemonConnection::again(&server.app, "d", &session, vec![held(posted, &Bytes::new())]).await;
+    let (_late, answer) =
+        DaemonConnection::again(&server.app, "d", &session, vec![held(posted, &Bytes::new())]).await;
     assert_eq!(answer.jobs[0].verdict(), Verdict::Lost);
     assert!(answer.jobs[0].reason.contains("daemon lost"));
 }
@@ -218,7 +219,8 @@ async fn a_cancel_is_heard_at_once_and_by_force_after_the_interval() {
     assert!(line.update(posted).await.unwrap().canceled, "heartbeats go on");
     line.cut();
     // Said again after a cut.
-    let (again, answer) = DaemonConnection::again(&server.app, "d", &session, vec![held(posted, &Bytes::new())]).await;
+    let (again, answer) =
+        DaemonConnection::again(&server.app, "d", &session, vec![held(posted, &Bytes::new())]).await;
     assert!(answer.jobs[0].canceled);
     let Notice::JobCancel(third) = next_notification(&mut again.ext.notices().await.unwrap()).await else {
         panic!("a cancel")

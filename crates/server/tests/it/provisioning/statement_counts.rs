@@ -1,5 +1,5 @@
-//! How often the database is asked for a build and for an import. On Postgres each question is a round trip, and their
-//! number decides how many builds fit into a second (docs/performance.md).
+//! The number of statements for a build and for an import. On Postgres each is a round trip, and they limit the builds per
+//! second (docs/performance.md).
 
 use coder_wire::messages::provisioner::{Agent, App, agent};
 

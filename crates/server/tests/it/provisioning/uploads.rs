@@ -1,4 +1,4 @@
-//! Archives of modules: a result may name what its own job's daemon uploaded, and nobody else's.
+//! Archives of modules: a result may name only archives that its own daemon uploaded.
 
 use coder_store::jobs;
 use coder_store::templates::version_details;

@@ -1,4 +1,4 @@
-//! Daemons that joined with the token of a user, and what must become of them when the right to that goes.
+//! Helpers for daemons that joined with the token of a user.
 
 use bytes::Bytes;
 use coder_wire::extension::messages::notification::Notification;
@@ -9,7 +9,11 @@ use crate::harness::Answer;
 
 /// A daemon that joined with this token of this user; without one, with another of the user's.
 pub(super) async fn joined(server: &TestServer, name: &str, user: UserId, token: &str) -> DaemonConnection {
-    let line = DaemonConnection::open(&server.app, JoinOptions { name, user: Some(user), token, ..JoinOptions::default() }).await;
+    let line = DaemonConnection::open(
+        &server.app,
+        JoinOptions { name, user: Some(user), token, ..JoinOptions::default() },
+    )
+    .await;
     line.attach(&Bytes::new(), vec![]).await.unwrap();
     line
 }

@@ -1,5 +1,5 @@
-//! Nobody trusts a daemon's words: every call, with the id of a job that is not its, one that has ended, a forged one, and
-//! absurd lengths. Each is refused, and nothing has changed.
+//! Messages of daemons are not trusted: every call with the id of another daemon's job, an ended job, a forged id, and excessive
+//! lengths is refused and changes nothing.
 
 use std::collections::BTreeSet;
 
@@ -42,7 +42,13 @@ const OTHERS: [&str; 7] = [
 ];
 
 /// Makes a call about a job; what was said when it was refused.
-async fn refusal(server: &TestServer, rpc: &str, line: &DaemonConnection, id: &str, token: &Bytes) -> Option<String> {
+async fn refusal(
+    server: &TestServer,
+    rpc: &str,
+    line: &DaemonConnection,
+    id: &str,
+    token: &Bytes,
+) -> Option<String> {
     let job_id = id.to_owned();
     match rpc {
         "CommitQuota" => line
