@@ -75,7 +75,7 @@ impl Handle {
             api_version: protocol::CURRENT.to_string(),
         };
         let daemon = daemons::upsert(&mut app.store.single().await?, &join, app.now()).await?;
-        let extensions = Extensions::ALL.both(app.config.provisioning.extensions);
+        let extensions = Extensions::ALL.intersection(app.config.provisioning.extensions);
         let authenticated = Authenticated { extensions, ..Authenticated::official(join) };
         let session = Session::authenticated(app.clone(), daemon, &authenticated, self.address());
         let session = session.with_session(builtin.session.clone());
@@ -90,7 +90,7 @@ impl Handle {
     ///
     /// # Errors
     /// When the database fails. The jobs then end with the grace period of their sessions.
-    pub async fn end_builtin_jobs(&self, former: &[Hashed]) -> Result<(), coder_store::Error> {
+    pub async fn end_builtin_jobs(&self, former: &[Sha256Digest]) -> Result<(), coder_store::Error> {
         let mut open = Vec::new();
         let mut tx = self.app.store.reader().await?;
         for session in former {
@@ -117,8 +117,8 @@ impl Handle {
     }
 
     async fn end_builtin_job(&self, job: JobId) -> Result<(), coder_store::Error> {
-        let said = "Coder: the server process that ran the job is gone.";
-        end_job(&self.app, job, While::Open, DAEMON_LOST, said).await.map(|_| ())
+        let ending = Ending { guard: Guard::Open, cause: Cause::DaemonProcessGone };
+        end_job(&self.app, job, &ending).await.map(drop)
     }
 
     /// The URL at which workspaces reach this server: the configured one, or the listener's.

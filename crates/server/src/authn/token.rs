@@ -1,4 +1,4 @@
-//! Generation of credentials.
+//! SecretVersion of credentials.
 
 use base64::Engine as _;
 use base64::prelude::BASE64_URL_SAFE_NO_PAD;

@@ -28,7 +28,7 @@ pub async fn count(
 }
 
 /// The daemons that match `demand`, grouped by the jobs that they can run.
-pub async fn able(app: &App, tx: &mut Tx, demand: &Demand<'_>, at: Timestamp) -> Result<Vec<Alike>> {
+pub async fn able(app: &App, tx: &mut Tx, demand: &JobRequirements<'_>, at: Timestamp) -> Result<Vec<Alike>> {
     let seen = seen_within_of(app, at, STALE_AFTER);
     let (tag_sets, known) = app.scheduler.tag_sets().known_to_satisfy(demand.tags);
     let (mut alike, newest) = daemons::list_matched(tx, demand.organization, &tag_sets, &seen).await?;
@@ -52,6 +52,6 @@ pub async fn for_job(app: &App, tx: &mut Tx, job: &Job, at: Timestamp) -> Result
 }
 
 /// The requirements of a job.
-pub fn demand(job: &Job) -> Demand<'_> {
-    Demand { organization: job.organization_id, provisioner: &job.provisioner, tags: &job.tags }
+pub fn demand(job: &Job) -> JobRequirements<'_> {
+    JobRequirements { organization: job.organization_id, provisioner: &job.provisioner, tags: &job.tags }
 }

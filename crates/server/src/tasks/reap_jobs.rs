@@ -20,20 +20,13 @@ use crate::provisioning::rescue::end_job::end_job;
 /// Most jobs in one round. A pass repeats rounds until no job is left.
 const BATCH: i64 = 1000;
 
-/// A difference between wall clock and monotonic clock that counts as a change of the clock.
+/// A clock whose time differs by more than this from the time that passed was set.
 const SET: SignedDuration = SignedDuration::from_secs(30);
 
 /// The task.
 #[derive(Debug, Default)]
 pub struct ReapJobs {
     clock: ClockJump,
-}
-
-/// Why a job is ended, and the condition that must still hold in the database.
-struct Verdict {
-    condition: While,
-    error: String,
-    said: String,
 }
 
 impl Task for ReapJobs {
@@ -43,7 +36,7 @@ impl Task for ReapJobs {
         let limits = app.config.provisioning.limits();
         let now = app.now();
         if self.clock.is_set(now, SET) {
-            // After a jump of the clock, the time since the last sign of life is not known.
+            // Silence by this clock says nothing about the daemons.
             tracing::warn!("the clock jumped: the time limits of jobs and daemons start again");
             app.scheduler.watch_from(now);
         }
@@ -57,7 +50,7 @@ impl Task for ReapJobs {
             return Ok(());
         }
         // Two queries, so that a long queue of pending jobs cannot hide hung ones.
-        reap(app, now, hung, Timestamp::MIN).await?;
+        reap(app, now, silent, Timestamp::MIN).await?;
         reap(app, now, Timestamp::MIN, pending).await?;
         note_quiet(app, now).await
     }
@@ -72,9 +65,8 @@ async fn reap(app: &App, now: Timestamp, silent: Timestamp, pending: Timestamp) 
         drop(tx);
         let mut ended = 0;
         for job in &found {
-            let Some(verdict) = verdict(app, job, now, &mut organizations).await? else { continue };
-            let Verdict { condition, error, said } = verdict;
-            ended += usize::from(end_job(app, job.id, condition, &error, &said).await?);
+            let Some(ending) = ending(app, job, now, &mut organizations).await? else { continue };
+            ended += usize::from(end_job(app, job.id, &ending).await?);
         }
         // The remaining jobs wait for daemons that are connected.
         if ended == 0 || found.len() < usize::try_from(BATCH).unwrap_or(usize::MAX) {
@@ -98,38 +90,11 @@ async fn ending(
     job: &Job,
     now: Timestamp,
     organizations: &mut HashMap<OrganizationId, UnservedCheck>,
-) -> Result<Option<Verdict>, Error> {
-    let settings = &app.config.provisioning;
-    let watched = app.scheduler.watched_since();
-    let is_over = |since: Timestamp, limit: Duration| now.duration_since(since.max(watched)) >= signed(limit);
-    if job.completed_at.is_some() {
-        return Ok(None);
+) -> Result<Option<Ending>, Error> {
+    let (state, limits) = (job.lifecycle(), app.config.provisioning.limits());
+    if state != Lifecycle::Waiting {
+        return Ok(state.due(now, &limits, app.scheduler.watched_since()));
     }
-    if job.worker_id.is_none() {
-        return unserved(app, job, now, organizations).await;
-    }
-    if let (Some(_), Some(lost)) = (job.session_hash, job.lost_at) {
-        let error = DAEMON_LOST.to_owned();
-        let said = format!("Coder: {error}.");
-        let verdict = Verdict { condition: While::LostSince(lost), error, said };
-        return Ok(is_over(lost, settings.daemon_grace).then_some(verdict));
-    }
-    let after = signed(settings.hung_after);
-    let verdict = Verdict {
-        condition: While::SilentSince(job.updated_at),
-        error: terminated("hung", after),
-        said: terminated("hung", after).replace("has been terminated by the reaper", "will be terminated"),
-    };
-    Ok(is_over(job.updated_at, settings.hung_after).then_some(verdict))
-}
-
-/// A waiting job ends only when nothing that could run it has been seen for the whole time, with the reason.
-async fn unserved(
-    app: &App,
-    job: &Job,
-    now: Timestamp,
-    organizations: &mut HashMap<OrganizationId, UnservedCheck>,
-) -> Result<Option<Verdict>, Error> {
     let seen = match organizations.entry(job.organization_id) {
         Entry::Occupied(known) => known.into_mut(),
         Entry::Vacant(new) => {

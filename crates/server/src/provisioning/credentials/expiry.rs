@@ -61,7 +61,7 @@ impl Session {
             keys::find_by_secret(tx, presented.secret).await?.filter(|found| found.key.id == presented.key);
         let Some(generation) = found.map(|found| found.generation) else {
             // The secret was rotated twice, or the key was deleted meanwhile.
-            let ended = terms.check(Generation::Current, now, Some(presented.address));
+            let ended = terms.check(SecretVersion::Current, now, Some(presented.address));
             return Ok(KeyStatus::Ended(ended.err().unwrap_or(Refusal::Superseded(now))));
         };
         match terms.check(generation, now, Some(presented.address)) {

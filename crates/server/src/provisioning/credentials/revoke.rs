@@ -1,4 +1,4 @@
-//! OpenConnections the sessions of daemons and fails their jobs, as soon as their key, token, user or organization does not admit them
+//! Ends the sessions of daemons and fails their jobs, as soon as their key, token, user or organization does not admit them
 //! any more.
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -21,14 +21,6 @@ use crate::provisioning::session::connected_daemons::{DaemonIdentity, OpenConnec
 
 /// Longest time for telling a daemon why its connection ends.
 pub(crate) const NOTIFY_TIMEOUT: Duration = Duration::from_millis(300);
-
-/// The error of jobs whose daemon joined with the token of a user who may not run daemons any more.
-pub const USER_NOT_ALLOWED: &str =
-    "the user scope token the provisioner daemon joined with may not run it any more";
-/// The error of jobs whose daemon joined with a token that was deleted or has expired.
-pub const TOKEN_ENDED: &str = "the token that the provisioner daemon joined with was deleted or has expired";
-/// The error of jobs whose organization was removed.
-pub const ORGANIZATION_REMOVED: &str = "the organization of the provisioner daemon was removed";
 
 /// Why a key is not valid any more.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -98,7 +90,7 @@ pub async fn key(app: &App, key: KeyId, reason: Reason) -> Result<usize, Error> 
 
 /// As [`key`], without a hint to other servers.
 pub(crate) async fn key_here(app: &App, key: KeyId, reason: Reason) -> Result<usize, Error> {
-    let sessions = end(app, RevokeScope::Key(key), reason.text()).await?;
+    let sessions = end(app, RevokeScope::Key(key), reason.cause()).await?;
     tracing::info!(key_id = %key, ?reason, sessions, "ended the sessions of a provisioner key");
     Ok(sessions)
 }
@@ -165,7 +157,7 @@ pub async fn write_down_tokens(
     Ok(())
 }
 
-/// OpenConnections the sessions that joined with a deleted or expired token of these users.
+/// Ends the sessions that joined with a deleted or expired token of these users.
 pub(crate) async fn tokens_here(app: &App, users: &[UserId]) -> Result<(), Error> {
     end_tokens(app, app.scheduler.connected().tokens(users)).await
 }
@@ -177,7 +169,7 @@ async fn end_tokens(app: &App, all: BTreeSet<String>) -> Result<(), Error> {
     let all: Vec<_> = all.into_iter().collect();
     let ended = rows::list_ended(&mut app.store.reader().await?, &all, app.now()).await?;
     for token in ended {
-        let sessions = end(app, RevokeScope::Token(&token), TOKEN_ENDED).await?;
+        let sessions = end(app, RevokeScope::Token(&token), Cause::TokenEnded).await?;
         tracing::info!(token_id = token, sessions, "disconnected the daemons of a token");
     }
     Ok(())
@@ -191,7 +183,7 @@ pub async fn organization(app: &App, organization: OrganizationId) {
     }
 }
 
-/// OpenConnections the daemons that these users may not run any more.
+/// Ends the daemons that these users may not run any more.
 pub(crate) async fn users_here(app: &App, users: &[UserId]) -> Result<(), Error> {
     let mut joined: BTreeSet<_> = app.scheduler.connected().users();
     joined.retain(|(user, ..)| users.contains(user));
@@ -204,18 +196,18 @@ pub(crate) async fn users_here(app: &App, users: &[UserId]) -> Result<(), Error>
     for (user, organization, is_personal) in joined {
         if !may_run(&mut app.store.reader().await?, user, organization, is_personal).await? {
             let scope = RevokeScope::Joined(user, organization, is_personal);
-            let sessions = end(app, scope, USER_NOT_ALLOWED).await?;
+            let sessions = end(app, scope, Cause::UserNotAllowed).await?;
             tracing::info!(user_id = %user, organization_id = %organization, sessions, "disconnected the daemons of a user");
         }
     }
     Ok(())
 }
 
-/// OpenConnections the daemons of those of these organizations that were removed.
+/// Ends the daemons of those of these organizations that were removed.
 pub(crate) async fn organizations_here(app: &App, all: &[OrganizationId]) -> Result<(), Error> {
     for id in all {
         if organizations::find(&mut app.store.reader().await?, *id).await?.is_none() {
-            let sessions = end(app, RevokeScope::Organization(*id), ORGANIZATION_REMOVED).await?;
+            let sessions = end(app, RevokeScope::Organization(*id), Cause::OrganizationRemoved).await?;
             tracing::info!(organization_id = %id, sessions, "disconnected the daemons of an organization");
         }
     }
@@ -247,13 +239,14 @@ pub(crate) async fn may_run(
     Ok(decide(&subject, Action::Create, daemon) && decide(&subject, Action::Read, place))
 }
 
-async fn end(app: &App, scope: RevokeScope<'_>, reason: &str) -> Result<usize, Error> {
+async fn end(app: &App, scope: RevokeScope<'_>, cause: Cause) -> Result<usize, Error> {
     let sessions: OpenConnections = app.scheduler.connected().matching(|identity| scope.is(identity));
     // From here on none of them gets another job.
     for (_, held_jobs) in &sessions {
         held_jobs.retire();
     }
-    let ended = end_jobs(app, scope, reason).await;
+    let ending = Ending { guard: Guard::Open, cause };
+    let ended = end_jobs(app, scope, &ending).await;
     let notified = join_all(sessions.iter().map(|(_, held_jobs)| held_jobs.until_sent()));
     // Do not wait longer for a daemon that does not read.
     let _ = tokio::time::timeout(NOTIFY_TIMEOUT, notified).await;
@@ -261,15 +254,14 @@ async fn end(app: &App, scope: RevokeScope<'_>, reason: &str) -> Result<usize, E
         close.cancel();
     }
     // A claim that was in progress at the first query is stored by now, or fails with its connection.
-    ended.and(end_jobs(app, scope, reason).await)?;
+    ended.and(end_jobs(app, scope, &ending).await)?;
     Ok(sessions.len())
 }
 
-async fn end_jobs(app: &App, scope: RevokeScope<'_>, reason: &str) -> Result<(), Error> {
+async fn end_jobs(app: &App, scope: RevokeScope<'_>, ending: &Ending) -> Result<(), Error> {
     let jobs = scope.jobs(&mut app.store.reader().await?).await?;
     for job in jobs {
-        let message = format!("Coder: {reason}; the job has been ended.");
-        end_job(app, job, While::Open, reason, &message).await?;
+        end_job(app, job, ending).await?;
     }
     Ok(())
 }
@@ -280,7 +272,7 @@ pub fn changed(app: &App, key: KeyId) {
     app.scheduler.connected().recheck_key(key);
 }
 
-/// OpenConnections the sessions and jobs of keys that expired while no server ran.
+/// Ends the sessions and jobs of keys that expired while no server ran.
 ///
 /// # Errors
 /// When the database fails.

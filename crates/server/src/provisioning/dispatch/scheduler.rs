@@ -29,7 +29,7 @@ use crate::retry::retry_while;
 const DATABASE_WAIT: Duration = Duration::from_secs(20);
 
 /// The error of a job whose daemon disconnected between claim and delivery (scheduling-and-auth 2.2).
-pub const BROKEN: &str = "connection to provisioner daemon broken";
+pub const BROKEN: &str = coder_domain::job::lifecycle::NOT_DELIVERED;
 
 /// Hands jobs to waiting daemons. Clones share it.
 #[derive(Clone)]
@@ -72,7 +72,7 @@ pub struct WaitingDaemon {
     /// Its row.
     pub daemon: DaemonId,
     /// Hash of its session, if its process has one. Its jobs are then held by epoch.
-    pub session: Option<Hashed>,
+    pub session: Option<Sha256Digest>,
 }
 
 impl From<DaemonId> for WaitingDaemon {

@@ -119,7 +119,7 @@ pub async fn complete(session: &Session, request: &CompletedJob) -> Result<(), R
     let workspace = match workspace {
         Ok(workspace) => workspace,
         // The same message may have arrived twice at once.
-        Err(Refusal::Job(InvalidTransition::AlreadyCompleted)) => {
+        Err(Refusal::Job(TransitionError::AlreadyCompleted)) => {
             let row = refusal::known(session, jobs::find(&mut app.store.reader().await?, job).await?)?;
             return if is_repeat(&row, &digest) {
                 Ok(())

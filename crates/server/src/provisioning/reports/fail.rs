@@ -40,7 +40,7 @@ pub async fn fail(session: &Session, request: &FailedJob) -> Result<(), Refusal>
         match refusal::require(&found, holder) {
             Ok(()) => {}
             // A repeat, because the first answer was lost.
-            Err(InvalidTransition::AlreadyCompleted) if is_repeat(&found, &digest) => return Ok(None),
+            Err(TransitionError::AlreadyCompleted) if is_repeat(&found, &digest) => return Ok(None),
             Err(reason) => return Err(reason.into()),
         }
         let mut workspace: Option<WorkspaceId> = None;

@@ -19,7 +19,7 @@ pub enum Refusal {
     NoSuchJob,
     /// The daemon does not hold the job.
     #[error(transparent)]
-    Job(#[from] InvalidTransition),
+    Job(#[from] TransitionError),
     /// The message is invalid.
     #[error("{0}")]
     Invalid(String),
@@ -48,7 +48,7 @@ pub fn job_id(text: &str) -> Result<JobId, Refusal> {
 
 /// Whether this holder may report on the job (scheduling-and-auth 3.3). Reports on ended jobs are refused (CONF-16). A job that a
 /// session holds is protected by its epoch.
-pub fn require(job: &jobs::Job, holder: Holder) -> Result<(), InvalidTransition> {
+pub fn require(job: &jobs::Job, holder: Holder) -> Result<(), TransitionError> {
     let epoch = holder.epoch.map(|epoch| u64::try_from(epoch).unwrap_or_default());
     job.lifecycle().require(Sender { daemon: holder.daemon, epoch })
 }

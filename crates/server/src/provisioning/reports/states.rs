@@ -99,8 +99,8 @@ pub(crate) async fn salvage(
     let version = version(header)?;
     let _permit = long_state_permit(state).await;
     if held.completed_at.is_none() {
-        let message = "Coder: the provisioner daemon that ran the job was killed.";
-        end_job(app, job, While::HeldBy(session.daemon), DAEMON_LOST, message).await?;
+        let ending = Ending { guard: Guard::HeldBy(session.daemon), cause: Cause::DaemonProcessGone };
+        end_job(app, job, &ending).await?;
     }
     let now = app.now();
     let (outcome, workspace) = transaction!(app.store, Refusal, |tx| {

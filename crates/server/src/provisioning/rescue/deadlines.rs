@@ -6,32 +6,21 @@ use std::time::Duration;
 use coder_domain::ids::JobId;
 use coder_domain::job::lifecycle::{Cause, Deadline, Ending, Lifecycle};
 use coder_store::{Error, jobs};
-use tokio::time::{Instant, sleep, sleep_until};
+use tokio::time::{Instant, sleep_until};
 
-use super::end_job::give_up;
+use super::end_job::end_job;
 use crate::context::App;
-use crate::retry::RETRY_AFTER;
+use crate::retry::retry_until_stop;
 
 /// Reads these jobs in the background and sets timers as [`watch`] does.
 pub(super) fn watch_jobs(app: &App, jobs: Vec<JobId>) {
     let context = app.clone();
     app.lifecycle.spawn("lost jobs", async move {
-        loop {
-            match states(&context, &jobs).await {
-                Ok(states) => {
-                    watch(&context, states);
-                    return;
-                }
-                Err(error) if error.is_retryable() => {}
-                Err(error) => {
-                    tracing::warn!(%error, "lost jobs wait for the reaper");
-                    return;
-                }
-            }
-            tokio::select! {
-                () = context.lifecycle.soft().cancelled() => return,
-                () = sleep(RETRY_AFTER) => {}
-            }
+        let read = || states(&context, &jobs);
+        match retry_until_stop(&context.lifecycle, read, Error::is_retryable).await {
+            Some(Ok(states)) => drop(watch(&context, states)),
+            Some(Err(error)) => tracing::warn!(%error, "cannot read lost jobs, leaving them to the reaper"),
+            None => {}
         }
     });
 }
@@ -72,14 +61,8 @@ async fn end_each(app: &App, jobs: Vec<(JobId, Deadline)>) {
 }
 
 async fn end(app: &App, job: JobId, ending: &Ending) {
-    while let Err(error) = give_up(app, job, ending).await {
-        if !error.is_retryable() {
-            tracing::warn!(job_id = %job, %error, "a lost job waits for the reaper");
-            return;
-        }
-        tokio::select! {
-            () = app.lifecycle.soft().cancelled() => return,
-            () = sleep(RETRY_AFTER) => {}
-        }
+    let end = || end_job(app, job, ending);
+    if let Some(Err(error)) = retry_until_stop(&app.lifecycle, end, Error::is_retryable).await {
+        tracing::warn!(job_id = %job, %error, "cannot end a lost job, leaving it to the reaper");
     }
 }

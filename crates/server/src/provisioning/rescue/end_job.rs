@@ -1,4 +1,4 @@
-//! Ends a job without a report of its daemon: the daemon is lost or hung, its key has ended, or no daemon can run the job.
+//! Ends a job because the server decided so: its daemon is lost or silent, its key is deleted, no daemon can run it.
 
 use coder_domain::Timestamp;
 use coder_domain::ids::{BuildId, JobId};
@@ -17,26 +17,20 @@ use crate::events::hint::Hint;
 /// The line above and below the message.
 const RULE: &str = "====================";
 
-/// Ends a job with this error if the condition holds. Its build keeps the newest known state: that of the journal, or that of
-/// the build before. `message` is the end of its log. Returns whether this call ended it.
+/// Ends a job while the guard of the ending holds. Its build keeps the newest state that is known: that of the journal,
+/// or that of the build before. Returns whether this call ended the job.
 ///
 /// # Errors
 /// Only when the database fails.
-pub async fn end_job(
-    app: &App,
-    id: JobId,
-    condition: While,
-    error: &str,
-    message: &str,
-) -> Result<bool, Error> {
+pub async fn end_job(app: &App, id: JobId, ending: &Ending) -> Result<bool, Error> {
     let now = app.now();
     let error = ending.cause.error();
     let ended = transaction!(app.store, Error, |tx| {
-        // The condition of this statement decides. Whoever passes it writes the lines.
-        jobs::give_up(tx, id, condition, error, now).await?;
+        // The guard of this statement decides. Whoever passes it writes the lines.
+        jobs::give_up(tx, id, ending.guard, &error, now).await?;
         let stage = job_logs::find_last(tx, id).await?.map(|last| last.line.stage);
         let stage = stage.filter(|stage| !stage.is_empty()).unwrap_or_else(|| "Unknown".to_owned());
-        job_logs::append_system(tx, id, &lines(message, &stage, now)).await?;
+        job_logs::append_system(tx, id, &lines(&ending.cause.log_line(), &stage, now)).await?;
         let job = jobs::get(tx, id).await?;
         audit::job_end::job(tx, &job, &error, now).await?;
         let Some(build) = builds::find_by_job(tx, id).await? else { return Ok(None) };
@@ -50,8 +44,8 @@ pub async fn end_job(
         Err(error) => return Err(error),
     };
     tracing::warn!(job_id = %id, error, "the server ended a job");
-    app.metrics.job_ended_by_server(reason);
-    app.scheduler.connected().ended(id, Some(error));
+    app.metrics.job_ended_by_server(ending.cause.label());
+    app.scheduler.connected().ended(id, Some(&error));
     app.events.notify(Hint::Ended(id));
     app.events.job_ended(id);
     if let Some(workspace) = workspace {

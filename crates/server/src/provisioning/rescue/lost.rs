@@ -1,16 +1,13 @@
-//! Jobs of lost connections: after a connection ended or the server restarted, daemons get a grace period to reconnect.
-
-use std::time::Duration;
+//! Connections that ended while they held jobs, and jobs whose server was restarted: marks the jobs as lost and sets
+//! timers to their deadlines.
 
 use coder_domain::Timestamp;
 use coder_domain::ids::JobId;
 use coder_domain::job::lifecycle::{JobEvent, Sender};
 use coder_store::jobs::{self, Holder};
 use coder_store::{Error, transaction};
-use tokio::time::sleep;
 
-use super::cancel;
-use super::end_job::end_job;
+use super::deadlines;
 use crate::context::App;
 use crate::provisioning::dispatch::scheduler::BROKEN;
 use crate::provisioning::session::Session;
@@ -18,9 +15,6 @@ use crate::retry::retry_until_stop;
 
 /// Most jobs that are recovered after a restart. The reaper would find further ones.
 const OPEN: i64 = 100_000;
-
-/// A job, and the condition that must hold at the end of the grace period.
-type WatchedJob = (JobId, While);
 
 /// The connection ended. Its jobs count as lost until their daemon reconnects.
 pub(crate) async fn connection(session: &Session) {
@@ -31,19 +25,11 @@ pub(crate) async fn connection(session: &Session) {
     if session.held_jobs.is_superseded() {
         return abandoned(session, jobs).await;
     }
-    let app = &session.app;
-    let resumable: Vec<JobId> =
-        jobs.iter().filter(|(_, epoch)| epoch.is_some() && session.resumes()).map(|(job, _)| *job).collect();
     // Without `resume` the official rule applies: the time since the last update counts, not the connection.
-    let lost: Vec<_> =
-        jobs.into_iter().filter(|(job, epoch)| epoch.is_none() || resumable.contains(job)).collect();
-    let Some(at) = note(session, &lost).await else { return };
-    if !resumable.is_empty() {
-        let watched = resumable.into_iter().map(|job| (job, While::LostSince(at))).collect();
-        watch(app, watched, app.config.provisioning.daemon_grace);
-    }
-    for (job, _) in lost.into_iter().filter(|(_, epoch)| epoch.is_none()) {
-        cancel::watch_disconnected(app, job);
+    let resumes = session.resumes();
+    let lost: Vec<_> = jobs.into_iter().filter(|(_, epoch)| epoch.is_none() || resumes).collect();
+    if note(session, &lost).await.is_some() {
+        deadlines::watch_jobs(&session.app, lost.into_iter().map(|(job, _)| job).collect());
     }
 }
 
@@ -63,7 +49,7 @@ async fn note(session: &Session, jobs: &[(JobId, Option<i64>)]) -> Option<Timest
     Some(now)
 }
 
-/// The same process has a newer connection, and listed its jobs there. A job that only this connection held never reached it.
+/// The same process has a newer connection, where it listed its jobs. A job that only this connection held never reached it.
 async fn abandoned(session: &Session, jobs: Vec<(JobId, Option<i64>)>) {
     for (job, epoch) in jobs.into_iter().filter(|(_, epoch)| epoch.is_some()) {
         let (app, holder, now) = (&session.app, Holder { daemon: session.daemon, epoch }, session.app.now());
@@ -80,29 +66,7 @@ async fn abandoned(session: &Session, jobs: Vec<(JobId, Option<i64>)>) {
     }
 }
 
-/// Waits for the grace period of all jobs of a lost session.
-fn watch(app: &App, jobs: Vec<WatchedJob>, grace: Duration) {
-    let context = app.clone();
-    app.lifecycle.spawn("lost session", async move {
-        tokio::select! {
-            () = context.lifecycle.soft().cancelled() => return,
-            () = sleep(grace) => {}
-        }
-        for (job, condition) in jobs {
-            end_lost(&context, job, condition).await;
-        }
-    });
-}
-
-async fn end_lost(app: &App, job: JobId, condition: While) {
-    let message = "Coder: the provisioner daemon's connection ended and it did not reconnect in time.";
-    let end = || end_job(app, job, condition, DAEMON_LOST, message);
-    if let Some(Err(error)) = retry_until_stop(&app.lifecycle, end, Error::is_retryable).await {
-        tracing::warn!(job_id = %job, %error, "cannot end a lost job, leaving it to the reaper");
-    }
-}
-
-/// After a start, daemons with running jobs get the whole grace period to reconnect.
+/// After a start: sets timers for the jobs of disconnected daemons, which have the whole grace period to reconnect.
 ///
 /// # Errors
 /// When the database fails.
@@ -112,28 +76,20 @@ pub async fn recover(app: &App) -> Result<(), Error> {
     let open = jobs::reap::list_candidates(&mut tx, Timestamp::MAX, Timestamp::MIN, OPEN).await?;
     let open = jobs::find_many(&mut tx, &open).await?;
     drop(tx);
-    let mut watched: Vec<WatchedJob> = Vec::new();
-    for job in open.into_iter().filter(|job| job.completed_at.is_none()) {
-        let Some(daemon) = job.worker_id else { continue };
-        match (job.session_hash, job.lost_at) {
-            (Some(_), Some(at)) => watched.push((job.id, While::LostSince(at))),
-            // The end of the connection was not stored. On Postgres it may be connected to another replica, which updates the job.
-            (Some(_), None) => watched.push((job.id, While::SilentSince(job.updated_at))),
-            (None, lost_at) => {
-                if lost_at.is_none() {
-                    let mut tx = app.store.single().await?;
-                    jobs::update_lost(&mut tx, daemon, &[(job.id, None)], now).await?;
-                }
-                if job.canceled_at.is_some() {
-                    cancel::watch_disconnected(app, job.id);
-                }
-            }
+    let mut watched = Vec::new();
+    for job in open {
+        let mut state = job.lifecycle();
+        if let (Some(daemon), None, None) = (job.worker_id, job.session_hash, job.lost_at) {
+            // The next message of an official daemon shows that it is connected.
+            jobs::update_lost(&mut app.store.single().await?, daemon, &[(job.id, None)], now).await?;
+            let lost = JobEvent::ConnectionLost(Sender { daemon, epoch: None });
+            state = state.clone().apply(lost, now).unwrap_or(state);
         }
         watched.push((job.id, state.after_restart(now)));
     }
     let jobs = deadlines::watch(app, watched);
     if jobs > 0 {
-        tracing::info!(jobs, "open jobs wait for their daemons to come back");
+        tracing::info!(jobs, "open jobs wait for their daemons to reconnect");
     }
     Ok(())
 }

@@ -1,4 +1,4 @@
-//! Jobs that the server ends itself: canceled ones whose daemon is disconnected, and those of lost connections.
+//! Jobs that the server ends itself: canceled ones whose daemon is away, and those of lost connections.
 
 pub mod cancel;
 mod deadlines;

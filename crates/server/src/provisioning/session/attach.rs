@@ -114,8 +114,8 @@ pub(crate) async fn attach(session: &Session, request: &AttachRequest) -> Result
         session.held_jobs.drain(&drain.reason);
     }
     for job in outcome.undelivered {
-        let message = "Coder: the job was handed out, but did not reach the provisioner daemon.";
-        end_job(app, job, While::HeldBy(session.daemon), BROKEN, message).await?;
+        let ending = Ending { guard: Guard::HeldBy(session.daemon), cause: Cause::NotDelivered };
+        end_job(app, job, &ending).await?;
     }
     let grace = if resumes { app.config.provisioning.daemon_grace } else { std::time::Duration::ZERO };
     let grace_ms = i64::try_from(grace.as_millis()).unwrap_or(i64::MAX);

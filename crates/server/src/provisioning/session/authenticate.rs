@@ -40,7 +40,7 @@ pub struct PresentedKey {
     /// The key.
     pub key: KeyId,
     /// The hash of the secret.
-    pub secret: Hashed,
+    pub secret: Sha256Digest,
     /// The daemon's address.
     pub address: IpAddr,
 }
@@ -131,7 +131,7 @@ pub async fn authenticate(
         version: build_version(headers),
         api_version: api_version.to_string(),
     };
-    let extensions = Extensions::from_headers(headers).both(app.config.provisioning.extensions);
+    let extensions = Extensions::from_headers(headers).intersection(app.config.provisioning.extensions);
     Ok(Authenticated { join, extensions, presented_key, user, token })
 }
 
@@ -168,7 +168,7 @@ async fn daemon_credential(app: &App, headers: &HeaderMap, peer: Peer) -> Result
         let found = keys::find_by_secret(&mut app.store.reader().await?, Sha256Digest::of(key)).await?;
         let Some(found) = found else { return Ok(None) };
         // The daemon does not learn the reason.
-        if let Err(refusal) = found.key.terms().check(found.generation, app.now(), Some(peer.address)) {
+        if let Err(refusal) = found.key.validity().check(found.generation, app.now(), Some(peer.address)) {
             tracing::warn!(key_name = found.key.name, address = %peer.address, %refusal, "refused a daemon");
             return Ok(None);
         }

@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use coder_domain::Timestamp;
 use coder_domain::ids::{DaemonId, JobId, KeyId, OrganizationId, UserId};
-use coder_domain::key::Hashed;
+use coder_domain::key::Sha256Digest;
 use parking_lot::{Mutex, MutexGuard};
 use tokio_util::sync::CancellationToken;
 
@@ -164,7 +164,7 @@ impl ConnectedDaemons {
 
     /// Assigns the connection to a daemon process, which got its session at `since`. An older connection of that process is
     /// closed, and its messages are refused.
-    pub fn attach(&self, connection: &Registration, session: Hashed, since: Timestamp) {
+    pub fn attach(&self, connection: &Registration, session: Sha256Digest, since: Timestamp) {
         let mut entries = self.entries();
         let Some(entry) = entries.sessions.get_mut(&connection.number) else { return };
         entry.identity.since = since;
@@ -333,7 +333,8 @@ mod tests {
 
     #[test]
     fn the_newest_connection_of_a_process_closes_the_older_one() {
-        let (connected, daemon, session) = (ConnectedDaemons::default(), DaemonId::random(), Hashed([7; 32]));
+        let (connected, daemon, session) =
+            (ConnectedDaemons::default(), DaemonId::random(), Sha256Digest([7; 32]));
         let first = add(&connected, daemon, KeyId::PSK);
         let stranger = add(&connected, daemon, KeyId::PSK);
         connected.attach(&first.0, session, Timestamp::UNIX_EPOCH);
@@ -382,7 +383,7 @@ mod tests {
             let line = add_as(&connected, DaemonIdentity { since: at(3), ..who(daemon, KeyId::PSK) });
             // Asked for at second two by a request that ends while this process is coming back.
             assert_eq!(connected.drain(daemon, "make room", at(2)), 0);
-            connected.attach(&line.0, Hashed([session; 32]), at(since));
+            connected.attach(&line.0, Sha256Digest([session; 32]), at(since));
             line.2.next_notifications(at(3), std::time::Duration::MAX).0.len()
         };
         assert_eq!((came_back(7, 1), came_back(8, 3)), (1, 0));

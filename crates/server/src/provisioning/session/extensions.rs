@@ -88,8 +88,8 @@ impl Service for Session {
         answer!(self, "ReportHealth", canceled, report_health(self, &report))
     }
 
-    async fn notices(&self, notices: &mut NoticeSender) -> Result<(), Status> {
-        notifications::send(self, notices).await
+    async fn notifications(&self, notifications: &mut NotificationSender) -> Result<(), Status> {
+        notifications::send(self, notifications).await
     }
 }
 
@@ -120,7 +120,7 @@ async fn hold(session: &Session, request: &HoldRequest) -> Result<HoldResponse, 
 /// The job and its holder, if the token is the newest one of this connection. The database then checks the epoch.
 pub(crate) fn by_token(session: &Session, job: &str, token: &Bytes) -> Result<(JobId, Holder), Refusal> {
     let job = refusal::job_id(job)?;
-    let newest: Option<Hashed> = session.held_jobs.token(job).map(|token| attach::hash(&token));
+    let newest: Option<Sha256Digest> = session.held_jobs.token(job).map(|token| attach::hash(&token));
     if !newest.is_some_and(|newest| newest.verify(&attach::hash(token))) {
         return Err(Refusal::invalid("the token is not the newest of the job"));
     }

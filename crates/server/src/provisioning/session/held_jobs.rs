@@ -29,7 +29,7 @@ struct Hold {
 
 #[derive(Default)]
 struct State {
-    session: Option<Hashed>,
+    session: Option<Sha256Digest>,
     jobs: HashMap<JobId, Hold>,
     revoked: Vec<(JobId, String)>,
     /// Whether notifications are being sent.
@@ -46,7 +46,7 @@ struct State {
 
 /// A notification for the daemon.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Notification {
+pub enum PendingNotification {
     /// Take no more jobs, and disconnect when the running ones have ended.
     Drain(String),
     /// Stop a job, by force or not.
@@ -269,11 +269,11 @@ impl HeldJobs {
         &self,
         now: Timestamp,
         force_after: Duration,
-    ) -> (Vec<Notification>, Option<Duration>) {
+    ) -> (Vec<PendingNotification>, Option<Duration>) {
         let mut state = self.state();
         let mut notifications: Vec<_> = std::mem::take(&mut state.revoked)
             .into_iter()
-            .map(|(job, why)| Notification::Revoked(job, why))
+            .map(|(job, why)| PendingNotification::Revoked(job, why))
             .collect();
         state.is_sending = !notifications.is_empty();
         let mut next: Option<Duration> = None;
@@ -284,10 +284,10 @@ impl HeldJobs {
             let left = force_after.saturating_sub(elapsed);
             if left.is_zero() && hold.cancel_sent != Some(true) {
                 hold.cancel_sent = Some(true);
-                notifications.push(Notification::Cancel(*job, true));
+                notifications.push(PendingNotification::Cancel(*job, true));
             } else if hold.cancel_sent.is_none() {
                 hold.cancel_sent = Some(false);
-                notifications.push(Notification::Cancel(*job, false));
+                notifications.push(PendingNotification::Cancel(*job, false));
             }
             if !left.is_zero() {
                 next = Some(next.map_or(left, |next| next.min(left)));
@@ -295,7 +295,7 @@ impl HeldJobs {
         }
         if let Some(reason) = state.drain.clone().filter(|_| !state.drain_sent) {
             state.drain_sent = true;
-            notifications.push(Notification::Drain(reason));
+            notifications.push(PendingNotification::Drain(reason));
         }
         (notifications, next)
     }
@@ -359,12 +359,12 @@ mod tests {
         held_jobs.cancel(job, START);
         assert_eq!(
             held_jobs.next_notifications(later(20), MINUTE),
-            (vec![Notification::Cancel(job, false)], Some(MINUTE * 2 / 3))
+            (vec![PendingNotification::Cancel(job, false)], Some(MINUTE * 2 / 3))
         );
         assert_eq!(held_jobs.next_notifications(later(59), MINUTE), (vec![], Some(Duration::from_secs(1))));
         assert_eq!(
             held_jobs.next_notifications(later(60), MINUTE),
-            (vec![Notification::Cancel(job, true)], None)
+            (vec![PendingNotification::Cancel(job, true)], None)
         );
         assert_eq!(held_jobs.next_notifications(later(61), MINUTE), (vec![], None));
         held_jobs.cancel(JobId::random(), START);
@@ -379,11 +379,11 @@ mod tests {
     fn a_cancel_of_long_ago_is_forced_at_once_and_a_clock_that_went_back_waits() {
         let (held_jobs, old, odd) = (HeldJobs::default(), JobId::random(), JobId::random());
         held_jobs.hold(old, Some(2), None, Some(later(-120)));
-        assert_eq!(held_jobs.next_notifications(START, MINUTE).0, [Notification::Cancel(old, true)]);
+        assert_eq!(held_jobs.next_notifications(START, MINUTE).0, [PendingNotification::Cancel(old, true)]);
         held_jobs.hold(odd, Some(1), None, Some(later(500)));
         assert_eq!(
             held_jobs.next_notifications(START, MINUTE),
-            (vec![Notification::Cancel(odd, false)], Some(MINUTE))
+            (vec![PendingNotification::Cancel(odd, false)], Some(MINUTE))
         );
     }
 
@@ -397,13 +397,16 @@ mod tests {
         assert!(held_jobs.is_empty() && !held_jobs.has(job));
         assert_eq!(
             held_jobs.next_notifications(START, MINUTE).0,
-            [Notification::Revoked(job, "gone".to_owned())]
+            [PendingNotification::Revoked(job, "gone".to_owned())]
         );
         assert!(!held_jobs.is_all_sent(), "it is not on its way yet");
         held_jobs.mark_sent();
         held_jobs.drain("please");
         held_jobs.drain("again");
-        assert_eq!(held_jobs.next_notifications(START, MINUTE).0, [Notification::Drain("please".to_owned())]);
+        assert_eq!(
+            held_jobs.next_notifications(START, MINUTE).0,
+            [PendingNotification::Drain("please".to_owned())]
+        );
         assert_eq!(held_jobs.next_notifications(START, MINUTE).0, []);
         held_jobs.until_sent().await;
     }

@@ -7,21 +7,19 @@ use coder_wire::extension::{Extension, Extensions, NotificationSender};
 use tokio::time::sleep;
 
 use super::Session;
-use super::held_jobs::Notification;
+use super::held_jobs::PendingNotification;
 
 /// Reasons that people read.
 const CANCELED: &str = "somebody canceled the job";
 const FORCED: &str = "the job was canceled, and its time to stop is over";
 
 /// Sends notifications until the daemon closes the stream.
-pub(crate) async fn send(session: &Session, notices: &mut NoticeSender) -> Result<(), Status> {
+pub(crate) async fn send(session: &Session, notifications: &mut NotificationSender) -> Result<(), Status> {
     let force_after = session.app.config.provisioning.force_cancel_after;
     loop {
-        let (notifications, next) = session.held_jobs.next_notifications(session.app.now(), force_after);
-        for message in
-            notifications.into_iter().filter_map(|notification| message(notification, session.granted))
-        {
-            if notices.send(&message).await.is_err() {
+        let (pending, next) = session.held_jobs.next_notifications(session.app.now(), force_after);
+        for message in pending.into_iter().filter_map(|notification| message(notification, session.granted)) {
+            if notifications.send(&message).await.is_err() {
                 // The connection has ended.
                 return Ok(());
             }
@@ -34,21 +32,21 @@ pub(crate) async fn send(session: &Session, notices: &mut NoticeSender) -> Resul
             }
         };
         tokio::select! {
-            () = notices.gone() => return Ok(()),
+            () = notifications.closed() => return Ok(()),
             () = session.held_jobs.changed() => {}
             () = timer => {}
         }
     }
 }
 
-fn message(notification: Notification, granted: Extensions) -> Option<Notice> {
+fn message(notification: PendingNotification, granted: Extensions) -> Option<Notification> {
     let (extension, kind) = match notification {
-        Notification::Drain(reason) => (Extension::Drain, Kind::Drain(Drain { reason })),
-        Notification::Cancel(job, force) => {
+        PendingNotification::Drain(reason) => (Extension::Drain, Kind::Drain(Drain { reason })),
+        PendingNotification::Cancel(job, force) => {
             let reason = if force { FORCED } else { CANCELED }.to_owned();
             (Extension::Cancel, Kind::JobCancel(JobCancel { job_id: job.to_string(), reason, force }))
         }
-        Notification::Revoked(job, reason) => {
+        PendingNotification::Revoked(job, reason) => {
             (Extension::Cancel, Kind::JobRevoked(JobRevoked { job_id: job.to_string(), reason }))
         }
     };

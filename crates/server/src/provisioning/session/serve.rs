@@ -129,7 +129,7 @@ impl Session {
             Err(error) => return Err(self.invalidate(claimed, &error).await),
         };
         // A daemon that canceled the call still reads the answer. A disconnected one does not.
-        if call.given_up().now_or_never() == Some(GivenUp::Broken) {
+        if call.closed().now_or_never() == Some(CloseReason::Disconnected) {
             self.held_jobs.end(job, None);
             return Err(Status::new(BROKEN));
         }
@@ -229,7 +229,7 @@ impl Service for Session {
             let outcome = {
                 let end = async {
                     tokio::select! {
-                        _ = call.given_up() => {}
+                        _ = call.closed() => {}
                         () = self.held_jobs.retired() => {}
                         () = self.close.cancelled() => {}
                     }

@@ -306,7 +306,8 @@ async fn finish_orphan(
     job: &NewJob,
     now: Timestamp,
 ) -> Result<bool> {
-    let demand = Demand { organization: job.organization_id, provisioner: &job.provisioner, tags: &job.tags };
+    let demand =
+        JobRequirements { organization: job.organization_id, provisioner: &job.provisioner, tags: &job.tags };
     if matching_daemons::count(app, tx, &demand, now).await?.available > 0 {
         return Ok(false);
     }

@@ -92,7 +92,7 @@ pub async fn token(
         match insert_key(&app, &caller, &user, &key).await {
             // A generated name was taken.
             Err(error) if unnamed && error.status() == StatusCode::CONFLICT => key.name = invent(),
-            made => return Ok(body::Created(NewKey { key: made? })),
+            made => return Ok(body::Created(CreateKeyResponse { key: made? })),
         }
     }
 }

@@ -19,17 +19,17 @@ use crate::routes::organizations;
 /// `POST /organizations/{organization}/provisionerdaemons/{daemon}/drain`: by name, which daemons of different users may
 /// share, or by id. Daemons with the extension `drain` finish their jobs and disconnect. An official daemon gets no more jobs
 /// until it is undrained, even after it reconnects. Only recently seen daemons can be drained.
-pub async fn drain(State(app): State<App>, caller: Caller, names: Names) -> Result<Json<Drained>> {
+pub async fn drain(State(app): State<App>, caller: Caller, names: Names) -> Result<Json<DrainResponse>> {
     set(&app, &caller, names, true).await
 }
 
 /// `DELETE /organizations/{organization}/provisionerdaemons/{daemon}/drain`: official daemons get jobs again, and disconnected
 /// daemons are not drained when they reconnect. A daemon that was told to disconnect does so all the same.
-pub async fn undrain(State(app): State<App>, caller: Caller, names: Names) -> Result<Json<Drained>> {
+pub async fn undrain(State(app): State<App>, caller: Caller, names: Names) -> Result<Json<DrainResponse>> {
     set(&app, &caller, names, false).await
 }
 
-async fn set(app: &App, caller: &Caller, names: Names, draining: bool) -> Result<Json<Drained>> {
+async fn set(app: &App, caller: &Caller, names: Names, draining: bool) -> Result<Json<DrainResponse>> {
     let [organization, daemon] = names.take()?;
     let mut tx = app.store.reader().await?;
     let organization = organizations::named(app, &mut tx, caller, &organization).await?;

@@ -72,7 +72,7 @@ async fn queue(
     job: &Job,
     about: &explain::Job<'_>,
     facts: &DaemonFacts,
-) -> Result<Queue> {
+) -> Result<QueueState> {
     let able: Vec<_> = facts.able(about).collect();
     if able.is_empty() {
         return Ok(QueueState::default());

@@ -63,7 +63,7 @@ pub async fn create(
         Err(error) => return Err(error.into()),
     }
     tracing::info!(key_name = key.name, organization_id = %organization.id, user_id = %caller.user.id, "provisioner key created");
-    Ok(Created(NewKey { key: secret }))
+    Ok(Created(CreateKeyResponse { key: secret }))
 }
 
 /// When a key with so many seconds left expires.

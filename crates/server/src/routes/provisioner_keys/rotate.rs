@@ -64,5 +64,5 @@ pub async fn rotate(
     // Sessions of the old secret set their timers.
     revoke::changed(&app, key.id);
     tracing::info!(key_name = key.name, organization_id = %organization.id, user_id = %caller.user.id, %until, "provisioner key rotated");
-    Ok(Json(RotatedKey { key: secret, previous_valid_until: until }))
+    Ok(Json(RotateProvisionerKeyResponse { key: secret, previous_valid_until: until }))
 }

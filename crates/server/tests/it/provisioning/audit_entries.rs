@@ -80,10 +80,8 @@ async fn builds_and_imports_are_written_down_when_they_end() {
     // Asked for by nobody who could be told of its end any more: the server ends it.
     let third = start(&server, &owner, &workspace, "start").await;
     daemon.take(third).await;
-    let over = jobs::While::Open;
-    coder_server::provisioning::rescue::end_job::end_job(&server.app, third, over, "daemon lost", "")
-        .await
-        .unwrap();
+    let ending = Ending { guard: Guard::Open, cause: Cause::DaemonLost };
+    coder_server::provisioning::rescue::end_job::end_job(&server.app, third, &ending).await.unwrap();
     let builds = entries(&server, &owner, "resource_type:workspace_build").await;
     assert_eq!(told(&builds[0]), ("start".into(), 500, third.to_string(), "coder-cli/9".into()));
     assert_eq!(builds.len(), 3);

@@ -1,7 +1,7 @@
 //! Time limits: expiring keys, cancellations of disconnected daemons, pending jobs, and jumps of the clock.
 
 use bytes::Bytes;
-use coder_domain::key::Hashed;
+use coder_domain::key::Sha256Digest;
 use coder_server::provisioning::session::authenticate::PresentedKey;
 use coder_server::tasks::driver::Task;
 use coder_server::tasks::heartbeat::Heartbeat;
@@ -20,7 +20,7 @@ async fn expiring(server: &TestServer, name: &str, seconds: i64) -> DaemonConnec
     key.expires_at = Some(app.now() + jiff::SignedDuration::from_secs(seconds));
     keys::insert(&mut app.store.single().await.unwrap(), &key, Sha256Digest::of(name)).await.unwrap();
     let address = std::net::Ipv4Addr::LOCALHOST.into();
-    let presented_key = Some(PresentedKey { key: id, secret: Hashed::of(name), address });
+    let presented_key = Some(PresentedKey { key: id, secret: Sha256Digest::of(name), address });
     let line =
         DaemonConnection::open(app, JoinOptions { name, key: id, presented_key, ..JoinOptions::default() })
             .await;

@@ -200,10 +200,12 @@ pub(super) fn state(job: JobId, token: &Bytes, lineage: &str, serial: u64) -> Jo
     }
 }
 
-/// The next notice.
-pub(super) async fn next_notification(notices: &mut extension::Notices) -> notice::Notice {
-    let next = tokio::time::timeout(SOON, notices.next()).await.unwrap();
-    next.unwrap().unwrap().notice.unwrap()
+/// The next notification.
+pub(super) async fn next_notification(
+    notifications: &mut extension::Notifications,
+) -> notification::Notification {
+    let next = tokio::time::timeout(SOON, notifications.next()).await.unwrap();
+    next.unwrap().unwrap().notification.unwrap()
 }
 
 /// The texts of a job's log, page by page.

@@ -36,7 +36,7 @@ on_both_engines! {
         ] {
             let two = Two::with_jobs(&server, &owner, name, id, token).await;
             revoke::token(&server.app, id).await;
-            two.end(&server, server.ask(caller, method, &path, body), revoke::TOKEN_ENDED).await;
+            two.end(&server, server.ask(caller, method, &path, body), &Cause::TokenEnded.error()).await;
         }
         assert!(spared.calls.session().end().is_none());
     }
@@ -62,7 +62,7 @@ async fn a_token_that_expires_takes_its_daemons_along_and_a_session_in_use_does_
     server.advance(61);
     pass(601).await;
     tokio::time::timeout(SOON, short.calls.session().closed()).await.unwrap();
-    assert_eq!(job(&server, posted).await.error, format!("{} (daemon short)", revoke::TOKEN_ENDED));
+    assert_eq!(job(&server, posted).await.error, format!("{} (daemon short)", Cause::TokenEnded.error()));
     // A session lives for a day from its last use, and a daemon that is connected uses it.
     for _ in 0..30 {
         server.advance(HOUR);

@@ -140,19 +140,19 @@ on_both_engines! {
         // The server is started anew, and the daemon comes back to that one.
         let next = first.beside(settings()).await;
         let (back, _) = DaemonConnection::again(&next.app, "d", &session, vec![held(posted, &token)]).await;
-        let mut notices = back.ext.notices().await.unwrap();
-        let Notice::Drain(drain) = next_notification(&mut notices).await else { panic!("a drain") };
+        let mut notifications = back.ext.notifications().await.unwrap();
+        let Notification::Drain(drain) = next_notification(&mut notifications).await else { panic!("a drain") };
         assert_eq!(drain.reason, "admin asked for it");
         // A new process of that name is not meant, even after a cut.
         let (new, fresh) = DaemonConnection::fresh(&next.app, "d").await;
         new.cut();
         let (new, _) = DaemonConnection::again(&next.app, "d", &fresh, vec![]).await;
-        let mut notices = new.ext.notices().await.unwrap();
+        let mut notifications = new.ext.notifications().await.unwrap();
         back.calls.complete_job(&import_result(posted, vec![])).await.unwrap();
         let (version, last) = import(&next, &owner, json!({})).await;
         new.take(last).await;
         cancel(&next, &owner, version).await;
-        let said = next_notification(&mut notices).await;
-        assert!(matches!(said, Notice::JobCancel(_)), "{said:?}");
+        let said = next_notification(&mut notifications).await;
+        assert!(matches!(said, Notification::JobCancel(_)), "{said:?}");
     }
 }

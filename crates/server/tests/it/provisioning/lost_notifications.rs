@@ -1,7 +1,7 @@
 //! Two servers on one Postgres, one of which gets no notifications: polling once a second makes up for them.
 
 use bytes::Bytes;
-use coder_domain::key::Hashed;
+use coder_domain::key::Sha256Digest;
 use coder_server::provisioning::session::authenticate::PresentedKey;
 use coder_store::keys;
 use coder_wire::extension::messages::notification::Notification;
@@ -30,7 +30,7 @@ async fn keyed(a: &TestServer, b: &TestServer, name: &str) -> DaemonConnection {
     let key = keys::Key::new(id, organization, name.to_owned(), TagSet::untagged(), a.app.now());
     keys::insert(&mut a.app.store.single().await.unwrap(), &key, Sha256Digest::of(name)).await.unwrap();
     let address = std::net::Ipv4Addr::LOCALHOST.into();
-    let presented_key = Some(PresentedKey { key: id, secret: Hashed::of(name), address });
+    let presented_key = Some(PresentedKey { key: id, secret: Sha256Digest::of(name), address });
     let line = DaemonConnection::open(
         &b.app,
         JoinOptions { name, key: id, presented_key, ..JoinOptions::default() },
@@ -61,8 +61,8 @@ async fn whatever_ends_on_one_server_ends_its_daemons_on_one_that_heard_nothing(
 
     let mut notifications = rotated.ext.notifications().await.unwrap();
     a.post(&owner, &format!("{KEYS}/rotated/rotate"), json!({ "overlap_seconds": 0 })).await.expect(200);
-    let notice = tokio::time::timeout(SHORTLY, next_notification(&mut notices)).await.unwrap();
-    assert!(matches!(notice, Notice::Drain(_)), "{notice:?}");
+    let notification = tokio::time::timeout(SHORTLY, next_notification(&mut notifications)).await.unwrap();
+    assert!(matches!(notification, Notification::Drain(_)), "{notification:?}");
 
     let user = a.user(&owner, "u", &["template-admin"]).await;
     let id = a.user_id(&user).await;
@@ -79,8 +79,8 @@ async fn whatever_ends_on_one_server_ends_its_daemons_on_one_that_heard_nothing(
     let mut notifications = spared.ext.notifications().await.unwrap();
     let path = "/api/v2/organizations/default/provisionerdaemons/spared/drain";
     assert_eq!(a.post(&owner, path, Value::Null).await.expect(200)["told"], 0);
-    let notice = tokio::time::timeout(SHORTLY, next_notification(&mut notices)).await.unwrap();
-    assert!(matches!(notice, Notice::Drain(_)), "{notice:?}");
+    let notification = tokio::time::timeout(SHORTLY, next_notification(&mut notifications)).await.unwrap();
+    assert!(matches!(notification, Notification::Drain(_)), "{notification:?}");
     assert!(spared.calls.session().end().is_none());
 }
 
@@ -142,7 +142,7 @@ async fn followers_and_holders_of_jobs_hear_within_a_second_though_every_hint_is
     line.take(held).await;
     let mut notifications = line.ext.notifications().await.unwrap();
     cancel(&a, &owner, version).await;
-    let notice = tokio::time::timeout(SHORTLY, next_notification(&mut notices)).await.unwrap();
+    let notification = tokio::time::timeout(SHORTLY, next_notification(&mut notifications)).await.unwrap();
     assert!(
         matches!(&notification, Notification::JobCancel(canceled) if canceled.job_id == held.to_string()),
         "{notification:?}"

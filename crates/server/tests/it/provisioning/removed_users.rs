@@ -26,7 +26,7 @@ on_both_engines! {
             server.put(&owner, &format!("/api/v2/organizations/default/members/{name}/roles"), roles).await.expect(200);
             let two = Two::with_jobs(&server, &owner, name, user, "").await;
             revoke::user(&server.app, user).await;
-            two.end(&server, server.ask(&owner, method, path, json!({})), revoke::USER_NOT_ALLOWED).await;
+            two.end(&server, server.ask(&owner, method, path, json!({})), &Cause::UserNotAllowed.error()).await;
         }
         assert!(spared.calls.session().end().is_none());
     }
@@ -59,7 +59,7 @@ on_both_engines! {
             server.put(&owner, path, json!({ "roles": [] })).await.expect(200);
             tokio::time::timeout(SOON, line.calls.session().closed()).await.unwrap();
             let error = job(&server, posted).await.error;
-            assert_eq!(error, format!("{} (daemon for-all)", revoke::USER_NOT_ALLOWED), "{role}");
+            assert_eq!(error, format!("{} (daemon for-all)", Cause::UserNotAllowed.error()), "{role}");
         }
         own.update(personal).await.unwrap();
     }

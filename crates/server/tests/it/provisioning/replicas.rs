@@ -139,13 +139,15 @@ async fn cancels_drains_and_the_end_of_a_key_reach_daemons_of_the_other_server()
     let mut notifications = line.ext.notifications().await.unwrap();
 
     cancel(&a, &owner, version).await;
-    let Notice::JobCancel(canceled) = next_notification(&mut notices).await else { panic!("a cancel") };
+    let Notification::JobCancel(canceled) = next_notification(&mut notifications).await else {
+        panic!("a cancel")
+    };
     assert_eq!((canceled.job_id, canceled.force), (posted.to_string(), false));
 
     let path = "/api/v2/organizations/default/provisionerdaemons/d/drain";
     let drained = a.post(&owner, path, Value::Null).await.expect(200);
     assert_eq!(drained["told"], 0, "it is connected to the other server");
-    let Notice::Drain(drain) = next_notification(&mut notices).await else { panic!("a drain") };
+    let Notification::Drain(drain) = next_notification(&mut notifications).await else { panic!("a drain") };
     assert_eq!(drain.reason, "admin asked for it");
 
     let idle =

@@ -148,7 +148,7 @@ on_both_engines! {
         let mut notifications = line.ext.notifications().await.unwrap();
         let started = std::time::Instant::now();
         let revoking = revoke::key(app, key.id, revoke::Reason::Deleted);
-        let (ended, notice) = tokio::join!(revoking, next_notification(&mut notices));
+        let (ended, notification) = tokio::join!(revoking, next_notification(&mut notifications));
         assert_eq!(ended.unwrap(), 2);
         let Notification::JobRevoked(revoked) = notification else { panic!("{notification:?}") };
         assert_eq!(revoked.job_id, ours.to_string());
@@ -211,10 +211,14 @@ async fn a_cancel_is_heard_at_once_and_by_force_after_the_interval() {
     line.take(posted).await;
     let mut notifications = line.ext.notifications().await.unwrap();
     cancel(&server, &owner, version).await;
-    let Notice::JobCancel(first) = next_notification(&mut notices).await else { panic!("a cancel") };
+    let Notification::JobCancel(first) = next_notification(&mut notifications).await else {
+        panic!("a cancel")
+    };
     assert_eq!((first.job_id, first.force), (posted.to_string(), false));
     server.advance(1);
-    let Notice::JobCancel(second) = next_notification(&mut notices).await else { panic!("a cancel") };
+    let Notification::JobCancel(second) = next_notification(&mut notifications).await else {
+        panic!("a cancel")
+    };
     assert!(second.force);
     assert!(line.update(posted).await.unwrap().canceled, "heartbeats go on");
     line.cut();
@@ -222,7 +226,9 @@ async fn a_cancel_is_heard_at_once_and_by_force_after_the_interval() {
     let (again, answer) =
         DaemonConnection::again(&server.app, "d", &session, vec![held(posted, &Bytes::new())]).await;
     assert!(answer.jobs[0].canceled);
-    let Notice::JobCancel(third) = next_notification(&mut again.ext.notices().await.unwrap()).await else {
+    let Notification::JobCancel(third) =
+        next_notification(&mut again.ext.notifications().await.unwrap()).await
+    else {
         panic!("a cancel")
     };
     assert!(third.force);
@@ -242,7 +248,7 @@ async fn slots_are_reported_and_a_drain_is_heard() {
     }
     let mut notifications = line.ext.notifications().await.unwrap();
     assert_eq!(server.app.scheduler.connected().drain(line.id, "make room", server.app.now()), 1);
-    let Notice::Drain(drain) = next_notification(&mut notices).await else { panic!("a drain") };
+    let Notification::Drain(drain) = next_notification(&mut notifications).await else { panic!("a drain") };
     assert_eq!(drain.reason, "make room");
 }
 

@@ -48,10 +48,10 @@ impl Two {
     /// A request ends both at once: the one that is there hears it first, and the jobs fail with this reason.
     pub(super) async fn end(self, server: &TestServer, request: impl Future<Output = Answer>, why: &str) {
         assert!(self.here.calls.session().end().is_none(), "nothing has happened to it yet");
-        let mut notices = self.here.ext.notices().await.unwrap();
-        // What comes before the notice may hash passwords, which takes long on a busy machine.
-        let told = async { (next_notification(&mut notices).await, std::time::Instant::now()) };
-        let (answer, (notice, started)) = tokio::join!(request, told);
+        let mut notifications = self.here.ext.notifications().await.unwrap();
+        // What comes before the notification may hash passwords, which takes long on a busy machine.
+        let told = async { (next_notification(&mut notifications).await, std::time::Instant::now()) };
+        let (answer, (notification, started)) = tokio::join!(request, told);
         assert!(answer.status.is_success(), "{answer:?}");
         let Notification::JobRevoked(revoked) = notification else { panic!("{notification:?}") };
         assert_eq!(revoked.job_id, self.held.to_string());
