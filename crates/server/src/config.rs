@@ -279,6 +279,20 @@ impl Default for Provisioning {
     }
 }
 
+impl Provisioning {
+    /// After which time the server ends a job.
+    #[must_use]
+    pub fn limits(&self) -> lifecycle::Limits {
+        let signed = |limit| SignedDuration::try_from(limit).unwrap_or(SignedDuration::MAX);
+        lifecycle::Limits {
+            reconnect_grace: signed(self.daemon_grace),
+            hung_after: signed(self.hung_after),
+            pending_after: signed(self.pending_after),
+            ..lifecycle::Limits::default()
+        }
+    }
+}
+
 /// External authentication.
 #[derive(Clone, Debug)]
 pub struct ExternalAuth {

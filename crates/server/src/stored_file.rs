@@ -56,7 +56,7 @@ impl StoredFile {
     }
 }
 
-impl Source for StoredFile {
+impl ChunkReader for StoredFile {
     async fn read(&mut self) -> Result<Option<Bytes>, Status> {
         self.next().await.map_err(|error| {
             tracing::error!(%error, "cannot read a stored file");

@@ -98,12 +98,8 @@ pub fn too_large(limit: usize) -> Error {
 
 /// A body that ended early or stopped coming.
 fn broken(error: &(dyn std::error::Error + 'static)) -> Error {
-    let mut cause = Some(error);
-    while let Some(error) = cause {
-        if error.is::<super::io_timeouts::PeerTooSlow>() {
-            return Error::new(StatusCode::REQUEST_TIMEOUT, "The request body arrives too slowly.");
-        }
-        cause = error.source();
+    if error_chain::causes(error).any(|cause| cause.is::<super::io_timeouts::PeerTooSlow>()) {
+        return Error::new(StatusCode::REQUEST_TIMEOUT, "The request body arrives too slowly.");
     }
     Error::bad_request("The request body could not be read.")
 }

@@ -272,7 +272,7 @@ fn not_configured(accounts: &ExternalAuthProviders, auth: &ExternalAuth) -> Opti
     let id = &auth.provider_id;
     accounts.find(id).is_none().then(|| {
         format!(
-            "external authentication provider {id:?} is not configured on this server: configure it (docs/operators/external-authentication.md), or remove it from the template"
+            "external auth provider {id:?} is not configured on this server: configure it (docs/operators/external-authentication.md), or remove it from the template"
         )
     })
 }

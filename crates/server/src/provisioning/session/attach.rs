@@ -54,7 +54,7 @@ const TIME_BYTES: usize = 8;
 /// A fresh session of a process that started at `since`. The remaining bytes are random.
 #[must_use]
 pub fn fresh_session(since: Timestamp) -> Bytes {
-    let mut secret = vec![0; SESSION];
+    let mut secret = vec![0; SESSION_SIZE];
     token::random(&mut secret[TIME_BYTES..]);
     secret[..TIME_BYTES].copy_from_slice(&since.as_microsecond().to_be_bytes());
     secret.into()

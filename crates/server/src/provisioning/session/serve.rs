@@ -191,7 +191,7 @@ impl Session {
             return None;
         }
         if let Refusal::Store(error) = &refusal {
-            tracing::error!(call, daemon_id = %self.daemon, error = Status::chain(error).text, "a daemon's call failed");
+            tracing::error!(call, daemon_id = %self.daemon, error = error_chain::describe(error), "a daemon's call failed");
         } else {
             tracing::debug!(call, daemon_id = %self.daemon, %refusal, "a daemon's call was refused");
         }
@@ -255,7 +255,7 @@ impl Service for Session {
                 Ok(AcquireOutcome::Canceled) => {}
                 Ok(AcquireOutcome::Job(claimed)) => return Box::pin(self.deliver(claimed, call)).await,
                 Err(error) => {
-                    tracing::warn!(daemon_id = %self.daemon, error = Status::chain(&error).text, "cannot look for a job");
+                    tracing::warn!(daemon_id = %self.daemon, error = error_chain::describe(&error), "cannot look for a job");
                     return Err(Status::new(
                         "failed to acquire job: the server's database failed, see its log",
                     ));

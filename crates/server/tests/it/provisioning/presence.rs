@@ -1,5 +1,7 @@
 //! A daemon that disconnects is offline at once on every server.
 
+use coder_domain::job::lifecycle::Guard;
+
 use super::daemon_process::{DaemonConnection, JoinOptions};
 use super::*;
 use crate::harness::{on_both_engines, settings};
