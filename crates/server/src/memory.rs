@@ -253,3 +253,80 @@ impl HttpBody for ReservedBody {
         self.body.size_hint()
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn memory() -> Memory {
+        Memory::new(&Limits::default())
+    }
+
+    /// Whether a request from `second` may reserve memory while one from `first` has as much as one client may have.
+    fn has_room(first: &str, second: &str) -> bool {
+        let memory = memory();
+        let holder = |address: &str| memory.of_address(address.parse().unwrap());
+        let mut most = holder(first).memory().reserve();
+        assert!(most.try_grow(LARGE_TOTAL / 2));
+        holder(second).memory().reserve().try_grow(MIB)
+    }
+
+    #[test]
+    fn an_ipv6_network_shares_its_budget_and_ipv4_addresses_have_their_own() {
+        assert!(!has_room("2001:db8:0:1::1", "2001:db8:0:1:ffff::2"));
+        assert!(has_room("2001:db8:0:1::1", "2001:db8:0:2::1"));
+        assert!(!has_room("192.0.2.1", "192.0.2.1"));
+        assert!(has_room("192.0.2.1", "192.0.2.2"));
+    }
+
+    #[tokio::test]
+    async fn bodies_reserve_by_their_length_and_return_it_with_the_request() {
+        let memory = memory();
+        let holder = memory.of_address("192.0.2.1".parse().unwrap());
+        let mut body = holder.body();
+        for (bytes, used) in
+            [(TINY, 0), (TINY + 1, SMALL), (SMALL, SMALL), (SMALL + 1, 2 * STEP), (20 << 10, 2 * STEP)]
+        {
+            body.grow(bytes).await.unwrap();
+            assert_eq!(memory.used(), used, "{bytes} bytes");
+        }
+        holder.keep(body);
+        assert_eq!(memory.used(), 2 * STEP);
+        holder.release();
+        assert_eq!(memory.used(), 0);
+    }
+
+    #[tokio::test]
+    async fn long_responses_are_reserved_until_they_are_read() {
+        let memory = memory();
+        let holder = memory.of_address("192.0.2.1".parse().unwrap());
+        let streamed = Body::from_stream(futures_util::stream::empty::<Result<Bytes, std::io::Error>>());
+        for (body, used) in [
+            (Body::from(vec![0; RESPONSE - 1]), 0),
+            (Body::from(vec![0; RESPONSE]), RESPONSE),
+            (streamed, STREAMED),
+        ] {
+            let response = reserve_response(Response::new(body), &holder).await;
+            assert_eq!((response.status(), memory.used()), (StatusCode::OK, used));
+            drop(response);
+            assert_eq!(memory.used(), 0);
+        }
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn responses_without_room_are_refused_large_ones_at_once() {
+        let memory = memory();
+        let (mut first, mut second) =
+            (memory.holder(1).memory().reserve(), memory.holder(2).memory().reserve());
+        assert!(first.try_grow(LARGE_TOTAL / 2) && second.try_grow(LARGE_TOTAL / 4));
+        // The oldest waiting reservation may exceed the bounds; this one takes that place.
+        let mut third = memory.holder(3).memory().reserve();
+        third.grow(LARGE_TOTAL / 2).await;
+        for (size, waited) in [(NO_WAIT + 1, Duration::ZERO), (NO_WAIT, RESPONSE_WAIT)] {
+            let started = tokio::time::Instant::now();
+            let response = Response::new(Body::from(vec![0; size]));
+            let refused = reserve_response(response, &memory.holder(1)).await;
+            assert_eq!((refused.status(), started.elapsed()), (StatusCode::SERVICE_UNAVAILABLE, waited));
+        }
+    }
+}
