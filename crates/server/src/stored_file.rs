@@ -82,7 +82,7 @@ pub enum Error {
 /// [`Error`]. The work then sees a truncated file.
 pub async fn read<T: Send + 'static>(
     mut from: Reader<'_>,
-    file: &files::Info,
+    file: &files::FileInfo,
     work: impl FnOnce(PartsReader) -> T + Send + 'static,
 ) -> Result<T, Error> {
     let (sender, receiver) = mpsc::channel(1);

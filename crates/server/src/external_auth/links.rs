@@ -38,7 +38,7 @@ pub async fn known(
     provider: &str,
 ) -> Result<Option<ExternalAuthLink>, coder_store::Error> {
     match links::find(&mut app.store.reader().await?, user, provider).await {
-        Err(error @ (coder_store::Error::Locked { .. } | coder_store::Error::Corrupt { .. })) => {
+        Err(error @ (coder_store::Error::RowKeyMissing { .. } | coder_store::Error::Corrupt { .. })) => {
             tracing::warn!(user_id = %user, provider, %error, "cannot decrypt a connected external authentication account");
             Ok(None)
         }

@@ -150,7 +150,7 @@ impl From<coder_store::Error> for Error {
                 )
             },
             // Administrators need the name of the key. It is not secret.
-            E::Locked { .. } => {
+            E::RowKeyMissing { .. } => {
                 let detail = error.to_string();
                 Self::internal("The workspace's state cannot be read.", error).detail(detail)
             }

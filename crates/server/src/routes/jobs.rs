@@ -89,7 +89,7 @@ pub async fn view_with_place(app: &App, tx: &mut Tx, job: &Job) -> Result<Provis
 }
 
 /// The state that a job must have to be canceled.
-pub use coder_store::jobs::Expected;
+pub use coder_store::jobs::ExpectedStatus;
 
 /// Cancels a job, or returns why not (scheduling-and-auth 3.5). One statement decides when a daemon claims the job at the same
 /// time. The audit entry is written in its transaction.

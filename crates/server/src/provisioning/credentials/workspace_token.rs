@@ -66,7 +66,7 @@ pub async fn renew(
 pub async fn revoke(app: &App, owner: UserId, workspace: WorkspaceId) -> Result<(), Error> {
     let name = name(owner, workspace);
     // Usually it created no other tokens, and one statement is enough.
-    if tokens::delete_childless(&mut app.store.single().await?, owner, &name).await? {
+    if tokens::delete_unless_parent(&mut app.store.single().await?, owner, &name).await? {
         revocation::tokens_in_use(app, owner);
         return Ok(());
     }

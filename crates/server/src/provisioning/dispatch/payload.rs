@@ -236,7 +236,7 @@ async fn build(
         version_details::list_external_auth(&mut tx, context.version_id).await?
     };
     drop(tx);
-    let external_auth_tokens = external_auth_tokens(app, around.owner_id, requested).await?;
+    let external_auth_tokens = external_auth_tokens(app, context.owner_id, requested).await?;
 
     let (workspace, owner) = (context.workspace_id, context.owner_id);
     let owner_name = context.username.ok_or(Error::Missing("workspace's owner"))?;
@@ -257,7 +257,7 @@ async fn build(
         String::new()
     };
     // Including the implied roles, as on the official server.
-    let site = around.site_roles.unwrap_or_default().into_iter().chain(["member".to_owned()]);
+    let site = context.site_roles.unwrap_or_default().into_iter().chain(["member".to_owned()]);
     let site = site.map(|name| Role { name, org_id: String::new() });
     let organization = context.organization_id.to_string();
     let implied = context.member_roles.is_some().then(|| "organization-member".to_owned());

@@ -77,7 +77,7 @@ async fn held_imports(tx: &mut Tx, session: &Session) -> Result<Vec<Job>, Refusa
 
 /// The jobs on which this connection may report.
 async fn held_jobs(tx: &mut Tx, session: &Session) -> Result<Vec<Job>, coder_store::Error> {
-    let open = jobs::list_owned(tx, session.daemon).await?;
+    let open = jobs::list_of_daemon(tx, session.daemon).await?;
     let mut open = jobs::find_many(tx, &open).await?;
     open.retain(|job| refusal::require(job, session.holder(job.id)).is_ok());
     Ok(open)

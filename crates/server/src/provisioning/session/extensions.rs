@@ -106,7 +106,7 @@ async fn hold(session: &Session, request: &HoldRequest) -> Result<HoldResponse, 
     let daemon = session.daemon;
     let mut tx = session.app.store.single().await?;
     // Storing the same token again changes nothing.
-    let held = match jobs::hold(&mut tx, job, daemon, own, attach::hash(&token)).await {
+    let held = match jobs::update_token(&mut tx, job, daemon, own, attach::hash(&token)).await {
         Ok(held) if Some(held.attempt) == session.holder(job).epoch => held,
         Ok(_) | Err(coder_store::Error::Stale { .. }) => return Err(not_yours()),
         Err(error) => return Err(error.into()),

@@ -96,7 +96,8 @@ impl Session {
             if let Some(another) = connected.row(daemon) {
                 return presence::set_connection(app, daemon, Some(Arc::clone(connection)), another).await;
             }
-            daemons::update_left(&mut app.store.single().await?, daemon, connection, app.now()).await?;
+            daemons::update_disconnected(&mut app.store.single().await?, daemon, connection, app.now())
+                .await?;
             // It may be connected to another server as well.
             app.events.notify(Hint::Left(daemon));
             Ok(())

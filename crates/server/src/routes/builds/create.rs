@@ -47,25 +47,25 @@ pub async fn create(
     };
     let now = app.now();
     let inserted = transaction!(app.store, InsertError, |tx| {
-        let Foundation { workspace, template, before } =
-            foundations::find(tx, id).await?.ok_or_else(Error::not_found)?;
+        let Foundation { workspace, template, previous } =
+            build_inputs::find(tx, id).await?.ok_or_else(Error::not_found)?;
         let action = match build_request.transition {
             Transition::Start => Action::Start,
             Transition::Stop => Action::Stop,
             Transition::Delete => Action::Delete,
         };
         caller.require_visible(action, workspaces::find::object(&workspace))?;
-        let on = (&workspace, &template, &before);
+        let on = (&workspace, &template, &previous);
         let inserted = insert::insert(&app, tx, &caller, on, &build_request, now).await?;
-        Ok((inserted, workspace, before))
+        Ok((inserted, workspace, previous))
     });
-    let (inserted, workspace, before) = inserted.map_err(|failed| failed.0)?;
+    let (inserted, workspace, previous) = inserted.map_err(|failed| failed.0)?;
     after(&app, &inserted);
     let mut tx = app.store.reader().await?;
     if inserted.finished {
         return Ok(Created(view::load_id(&app, &mut tx, inserted.build.id, Detail::Fresh).await?));
     }
-    Ok(Created(view::inserted(&app, &mut tx, &caller, inserted, &workspace, before).await?))
+    Ok(Created(view::inserted(&app, &mut tx, &caller, inserted, &workspace, previous).await?))
 }
 
 /// Wakes daemons and followers.

@@ -131,7 +131,7 @@ pub async fn insert(
     extras(app, caller, template, request)?;
 
     let (definitions, values_before) =
-        foundations::list_parameters(tx, version.id, last.map(|last| last.id)).await?;
+        build_inputs::list_parameters(tx, version.id, last.map(|last| last.id)).await?;
     let given = parameters::GivenParameters {
         transition: Some(request.transition),
         preset: request.preset,

@@ -8,7 +8,7 @@ use coder_domain::Timestamp;
 use coder_domain::ids::{FileId, UserId};
 use coder_domain::parameter::Definition;
 use coder_source::{Flow, Inputs, Parameter, Template as ParsedTemplate};
-use coder_store::versions::Version;
+use coder_store::templates::versions::Version;
 use coder_store::{Tx, files};
 use parking_lot::Mutex;
 

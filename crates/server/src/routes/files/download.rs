@@ -56,8 +56,8 @@ pub async fn download(
 }
 
 /// The stored content: in one piece when it is short, otherwise part by part as the peer reads.
-async fn body(app: &App, file: files::Info) -> Result<Body> {
-    if file.size_bytes <= files::PART as i64 {
+async fn body(app: &App, file: files::FileInfo) -> Result<Body> {
+    if file.size_bytes <= files::PART_BYTES as i64 {
         return Ok(files::get_data(&mut app.store.reader().await?, file.id).await?.into());
     }
     Ok(StoredFile::new(app.store.clone(), file).into_body())

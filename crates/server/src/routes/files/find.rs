@@ -20,6 +20,6 @@ pub async fn readable(tx: &mut Tx, caller: &Caller, id: FileId) -> Result<Option
 
 /// The file, if the caller may make a template version from it. A reference makes the file readable in the version's
 /// organization, so it needs the rights of a download. Nobody may use files of the system.
-pub async fn usable(tx: &mut Tx, caller: &Caller, id: FileId) -> Result<Option<files::Info>> {
+pub async fn usable(tx: &mut Tx, caller: &Caller, id: FileId) -> Result<Option<files::FileInfo>> {
     Ok(readable(tx, caller, id).await?.filter(|file| file.created_by != SYSTEM))
 }

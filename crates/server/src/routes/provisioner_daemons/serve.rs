@@ -30,13 +30,8 @@ async fn join(app: App, names: Names, request: Request) -> Result<Response> {
     let mut request = Request::from_parts(parts, body);
     let join = &authenticated.join;
     let mut tx = app.store.single().await?;
-    let joined = daemons::insert_joined(
-        &mut tx,
-        join,
-        &authenticated.as_arrival(app.events.outbox().own()),
-        app.now(),
-    )
-    .await;
+    let joined =
+        daemons::join(&mut tx, join, &authenticated.as_arrival(app.events.outbox().own()), app.now()).await;
     drop(tx);
     let joined = joined.map_err(|error| match error {
         // Its key was deleted meanwhile.

@@ -34,7 +34,7 @@ pub struct Evaluated {
 }
 
 /// Reads a stored source on a blocking thread, part by part.
-pub async fn read(tx: &mut Tx, file: &files::Info) -> Result<Template> {
+pub async fn read(tx: &mut Tx, file: &files::FileInfo) -> Result<Template> {
     // The semaphore is never closed.
     let _place = READING.acquire().await.ok();
     let mimetype = file.mimetype.clone();

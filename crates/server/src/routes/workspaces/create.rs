@@ -126,9 +126,9 @@ async fn create_one(
                 .change("ttl_ms", (), row.ttl_ms)
                 .by(tx, caller, now)
                 .await?;
-            let before = Before { owner_name: owner.username.clone(), ..Before::default() };
+            let previous = Before { owner_name: owner.username.clone(), ..Before::default() };
             let inserted =
-                insert::insert(app, tx, caller, (&row, &template, &before), &build_request, now).await?;
+                insert::insert(app, tx, caller, (&row, &template, &previous), &build_request, now).await?;
             Ok((row, inserted))
         });
     let (row, inserted) = inserted.map_err(|failed| failed.0)?;

@@ -194,12 +194,14 @@ pub async fn resolve_autostart(
         return Ok(Json(Resolved { parameter_mismatch: false }));
     }
     let template = templates::find(&mut tx, row.template_id).await?.ok_or_else(Error::not_found)?;
-    let latest = coder_store::builds::find_latest(&mut tx, id).await?.ok_or_else(Error::not_found)?;
-    let last = coder_store::builds::list_parameters(&mut tx, latest.id).await?;
+    let latest =
+        coder_store::workspaces::builds::find_latest(&mut tx, id).await?.ok_or_else(Error::not_found)?;
+    let last = coder_store::workspaces::builds::list_parameters(&mut tx, latest.id).await?;
     let given = builds::parameters::GivenParameters { last: Some(&last), ..Default::default() };
-    let (version, import) = coder_store::foundations::find_version(&mut tx, template.active_version_id)
-        .await?
-        .ok_or_else(Error::not_found)?;
+    let (version, import) =
+        coder_store::workspaces::build_inputs::find_version(&mut tx, template.active_version_id)
+            .await?
+            .ok_or_else(Error::not_found)?;
     let flow = versions::tags::flow(Some(&template));
     let source =
         builds::source::load(&mut tx, flow, &version, import.file_id, row.owner_id, app.now()).await?;

@@ -60,7 +60,7 @@ impl Default for JoinOptions<'_> {
 
 impl DaemonConnection {
     pub(super) async fn open(app: &App, options: JoinOptions<'_>) -> Self {
-        let join = Join {
+        let join = NewDaemon {
             organization_id: options.organization.unwrap_or(app.default_organization),
             name: options.name.to_owned(),
             key_id: options.key,
@@ -74,7 +74,7 @@ impl DaemonConnection {
         let token = token.split_once('-').map(|(id, _)| id.to_owned());
         let authenticated = Authenticated { join, extensions, presented_key, user, token };
         let mut tx = app.store.single().await.unwrap();
-        let joined = daemons::insert_joined(
+        let joined = daemons::join(
             &mut tx,
             &authenticated.join,
             &authenticated.as_arrival(app.events.outbox().own()),

@@ -34,9 +34,9 @@ async fn acq_6_a_job_is_found_without_any_notification() {
 async fn a_look_wakes_only_those_who_could_take_what_waits_and_is_not_made_for_nobody() {
     let server = TestServer::sqlite_with(deaf()).await;
     let owner = server.owner().await;
-    let idle = server.app.store.statements();
+    let idle = server.app.store.statement_counts();
     server.app.scheduler.wake_for_waiting_jobs().await.unwrap();
-    assert_eq!(server.app.store.statements(), idle, "nobody waits");
+    assert_eq!(server.app.store.statement_counts(), idle, "nobody waits");
     let mut acquiring = Vec::new();
     for pool in 0..10 {
         let daemon = Daemon::tagged(&server, &format!("d{pool}"), &[("pool", &pool.to_string())]).await;
@@ -47,7 +47,7 @@ async fn a_look_wakes_only_those_who_could_take_what_waits_and_is_not_made_for_n
     server.app.scheduler.wake_for_waiting_jobs().await.unwrap();
     let fitting = import(&server, &owner, json!({"pool": "3"})).await.1;
     import(&server, &owner, json!({"pool": "none of them"})).await;
-    let before = server.app.store.statements().claims;
+    let before = server.app.store.statement_counts().claims;
     server.app.scheduler.wake_for_waiting_jobs().await.unwrap();
     assert_eq!(acquiring.swap_remove(3).await.unwrap(), fitting.to_string());
     let claims = server.app.store.statement_counts().claims - before;
