@@ -1,8 +1,13 @@
 //! Which proxy applies to which address, by the environment variables that curl and Go understand.
+//!
+//! The matcher of `hyper_util` is not used because it differs from Go, and so from the official client: it ignores ports
+//! in `NO_PROXY`, does not know patterns such as `*.example.com`, uses the proxy for loopback addresses, and refuses
+//! `ws` and `wss` URLs.
 
 use std::fmt;
 use std::net::IpAddr;
 
+use ipnet::IpNet;
 use url::{Host, Url};
 
 /// The proxies of this process. `Debug` does not show them, since they may contain passwords.
@@ -22,8 +27,8 @@ struct Exception {
 #[derive(Clone)]
 enum Pattern {
     Everything,
-    Network(IpAddr, u8),
-    /// A domain, and whether it covers only what is below it.
+    Network(IpNet),
+    /// A domain, and whether only its subdomains match.
     Domain(String, bool),
 }
 
@@ -56,7 +61,7 @@ impl Proxies {
         Self { http, https: proxy("HTTPS_PROXY"), exceptions }
     }
 
-    /// The proxy for an `http`, `https`, `ws` or `wss` URL. This machine is never reached through one.
+    /// The proxy for an `http`, `https`, `ws` or `wss` URL. Loopback addresses and `localhost` have none.
     #[must_use]
     pub fn for_url(&self, url: &Url) -> Option<&Url> {
         let proxy = match url.scheme() {
@@ -65,7 +70,7 @@ impl Proxies {
         }?;
         let host = url.host()?;
         let port = url.port_or_known_default();
-        let excepted = is_this_machine(&host) || self.exceptions.iter().any(|rule| rule.covers(&host, port));
+        let excepted = is_loopback(&host) || self.exceptions.iter().any(|rule| rule.covers(&host, port));
         (!excepted).then_some(proxy)
     }
 }
@@ -84,7 +89,7 @@ fn parse_proxy(text: &str) -> Option<Url> {
     url.or_else(|| Url::parse(&format!("http://{text}")).ok().filter(Url::has_host))
 }
 
-fn is_this_machine(host: &Host<&str>) -> bool {
+fn is_loopback(host: &Host<&str>) -> bool {
     match host {
         Host::Domain(name) => name.trim_end_matches('.').eq_ignore_ascii_case("localhost"),
         Host::Ipv4(address) => address.is_loopback(),
@@ -101,14 +106,14 @@ impl Exception {
         if entry == "*" {
             return Some(Self { host: Pattern::Everything, port: None });
         }
-        if let Some(network) = parse_network(&entry) {
-            return Some(Self { host: network, port: None });
+        if let Ok(network) = entry.parse() {
+            return Some(Self { host: Pattern::Network(network), port: None });
         }
         let with_port = entry.rsplit_once(':').and_then(|(host, port)| Some((host, port.parse().ok()?)));
         let (host, port) = with_port.map_or((entry.as_str(), None), |(host, port)| (host, Some(port)));
         let bare = host.trim_start_matches('[').trim_end_matches(']');
         if let Ok(address) = bare.parse::<IpAddr>() {
-            return Some(Self { host: Pattern::Network(address, full_length(address)), port });
+            return Some(Self { host: Pattern::Network(address.into()), port });
         }
         let below_only = host.starts_with('.') || host.starts_with("*.");
         let domain = host.trim_start_matches('*').trim_matches('.');
@@ -121,12 +126,8 @@ impl Exception {
         }
         match (&self.host, host) {
             (Pattern::Everything, _) => true,
-            (Pattern::Network(network, length), Host::Ipv4(address)) => {
-                same_prefix(*network, (*address).into(), *length)
-            }
-            (Pattern::Network(network, length), Host::Ipv6(address)) => {
-                same_prefix(*network, (*address).into(), *length)
-            }
+            (Pattern::Network(network), Host::Ipv4(address)) => network.contains(&IpAddr::V4(*address)),
+            (Pattern::Network(network), Host::Ipv6(address)) => network.contains(&IpAddr::V6(*address)),
             (Pattern::Domain(domain, below_only), Host::Domain(name)) => {
                 let name = name.trim_end_matches('.').to_lowercase();
                 let above = name.strip_suffix(domain.as_str());
@@ -135,25 +136,6 @@ impl Exception {
             _ => false,
         }
     }
-}
-
-fn parse_network(entry: &str) -> Option<Pattern> {
-    let (address, length) = entry.split_once('/')?;
-    let (address, length): (IpAddr, u8) = (address.parse().ok()?, length.parse().ok()?);
-    (length <= full_length(address)).then_some(Pattern::Network(address, length))
-}
-
-const fn full_length(address: IpAddr) -> u8 {
-    if address.is_ipv4() { 32 } else { 128 }
-}
-
-fn same_prefix(network: IpAddr, address: IpAddr, length: u8) -> bool {
-    let bits = |address| match address {
-        IpAddr::V4(address) => u128::from(u32::from(address)) << 96,
-        IpAddr::V6(address) => u128::from(address),
-    };
-    let difference = bits(network) ^ bits(address);
-    network.is_ipv4() == address.is_ipv4() && difference.leading_zeros() >= u32::from(length)
 }
 
 #[cfg(test)]
@@ -192,11 +174,15 @@ mod tests {
         assert!(covered(".x.test", "http://b.x.test") && covered("*.x.test", "http://b.x.test"));
         assert!(covered("x.test:81", "http://x.test:81") && !covered("x.test:81", "http://x.test"));
         assert!(covered("10.0.0.0/8", "http://10.1.2.3") && !covered("10.0.0.0/8", "http://11.1.2.3"));
+        assert!(covered("10.9.9.9/8", "http://10.1.2.3"), "bits behind the prefix are ignored, as in Go");
+        assert!(covered("0.0.0.0/0", "http://11.1.2.3") && !covered("0.0.0.0/0", "http://[fd12::1]"));
+        assert!(covered("10.1.2.3", "http://10.1.2.3") && !covered("10.1.2.3", "http://10.1.2.4"));
+        assert!(!covered("10.0.0.0/33", "http://10.1.2.3") && !covered("10.0.0.0/8", "http://x.test"));
         assert!(covered("fd00::/8", "http://[fd12::1]") && covered("[fd12::1]:81", "http://[fd12::1]:81"));
     }
 
     #[test]
-    fn this_machine_is_reached_directly() {
+    fn loopback_addresses_have_no_proxy() {
         for url in ["http://localhost:3000", "http://127.0.0.1", "http://[::1]:1"] {
             assert_eq!(choose(&[("ALL_PROXY", "http://p:1")], url), None, "{url}");
         }

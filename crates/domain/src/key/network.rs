@@ -1,9 +1,10 @@
 //! Networks from which a key may be used: prefixes of IPv4 and IPv6 addresses, and lists of them.
 
 use std::fmt;
-use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
+use std::net::IpAddr;
 use std::str::FromStr;
 
+use ipnet::IpNet;
 use serde::{Deserialize, Serialize};
 
 /// An address prefix such as `10.1.0.0/16`, `fd00::/8` or a single address.
@@ -11,18 +12,15 @@ use serde::{Deserialize, Serialize};
 /// Invariant: the bits behind the prefix are zero, and an IPv4 network is never written as IPv6.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(try_from = "String", into = "String")]
-pub struct Network {
-    address: IpAddr,
-    prefix: u8,
-}
+pub struct Network(IpNet);
 
-/// Why a text is no network, or no list of them.
+/// Why a text is not a network, or not a list of them.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum Error {
     /// No address before the slash.
-    #[error("{0:?} is no network: write it as 10.0.0.0/8, fd00::/8 or a single address")]
+    #[error("{0:?} is not a network: write it as 10.0.0.0/8, fd00::/8 or a single address")]
     Address(String),
-    /// No prefix length behind it, or one that is too long.
+    /// The prefix length is missing or too long.
     #[error("{text:?} has no valid prefix length: it is a number up to {limit}")]
     Prefix {
         /// The whole text.
@@ -35,7 +33,7 @@ pub enum Error {
     HostBits {
         /// The whole text.
         text: String,
-        /// The network in which it lies.
+        /// The network that contains it.
         meant: Network,
     },
     /// More than [`AllowList::LIMIT`].
@@ -43,40 +41,20 @@ pub enum Error {
     TooMany(usize),
 }
 
-const fn bits(address: IpAddr) -> u8 {
-    if address.is_ipv4() { 32 } else { 128 }
-}
-
-/// The address with all bits behind `prefix` cleared.
-fn masked(address: IpAddr, prefix: u8) -> IpAddr {
-    match address {
-        IpAddr::V4(four) => {
-            let mask = u32::MAX.checked_shl(32 - u32::from(prefix)).unwrap_or(0);
-            Ipv4Addr::from_bits(four.to_bits() & mask).into()
-        }
-        IpAddr::V6(six) => {
-            let mask = u128::MAX.checked_shl(128 - u32::from(prefix)).unwrap_or(0);
-            Ipv6Addr::from_bits(six.to_bits() & mask).into()
-        }
-    }
-}
-
 impl Network {
-    /// The network by which limits count a client: its IPv4 address, or the /64 of its IPv6 address, because whoever has
+    /// The network by which limits count a client: its IPv4 address, or the /64 of its IPv6 address, because the owner of
     /// one IPv6 address usually has a whole /64.
     #[must_use]
     pub fn of_client(address: IpAddr) -> Self {
         let address = address.to_canonical();
-        let prefix = if address.is_ipv4() { 32 } else { 64 };
-        Self { address: masked(address, prefix), prefix }
+        Self(IpNet::new_assert(address, if address.is_ipv4() { 32 } else { 64 }).trunc())
     }
 
-    /// Whether the address lies in it. An IPv4 address that arrives in IPv6 form (`::ffff:10.0.0.1`, as on a socket that
+    /// Whether it contains the address. An IPv4 address that arrives in IPv6 form (`::ffff:10.0.0.1`, as on a socket that
     /// listens to both) counts as IPv4.
     #[must_use]
     pub fn contains(&self, address: IpAddr) -> bool {
-        let address = address.to_canonical();
-        address.is_ipv4() == self.address.is_ipv4() && masked(address, self.prefix) == self.address
+        self.0.contains(&address.to_canonical())
     }
 }
 
@@ -90,7 +68,7 @@ impl FromStr for Network {
             None => (text, None),
         };
         let mut address: IpAddr = address.parse().map_err(|_| Error::Address(shown()))?;
-        let limit = bits(address);
+        let limit = IpNet::from(address).max_prefix_len();
         let mut length = limit;
         if let Some(prefix) = prefix {
             let plain = !prefix.is_empty() && prefix.len() <= 3 && prefix.bytes().all(|b| b.is_ascii_digit());
@@ -102,20 +80,17 @@ impl FromStr for Network {
             address = address.to_canonical();
             length -= 96;
         }
-        let network = Self { address: masked(address, length), prefix: length };
-        if network.address != address {
-            return Err(Error::HostBits { text: shown(), meant: network });
+        let network = IpNet::new_assert(address, length).trunc();
+        if network.addr() != address {
+            return Err(Error::HostBits { text: shown(), meant: Self(network) });
         }
-        Ok(network)
+        Ok(Self(network))
     }
 }
 
 impl fmt::Display for Network {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        if self.prefix == bits(self.address) {
-            return self.address.fmt(f);
-        }
-        write!(f, "{}/{}", self.address, self.prefix)
+        if self.0.prefix_len() == self.0.max_prefix_len() { self.0.addr().fmt(f) } else { self.0.fmt(f) }
     }
 }
 
@@ -132,7 +107,7 @@ impl From<Network> for String {
     }
 }
 
-/// The networks from which a key may be used; empty means from everywhere.
+/// The networks from which a key may be used; an empty list allows all addresses.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(try_from = "Vec<Network>", into = "Vec<Network>")]
 pub struct AllowList(Vec<Network>);
@@ -149,7 +124,7 @@ impl AllowList {
         if networks.len() > Self::LIMIT { Err(Error::TooMany(networks.len())) } else { Ok(Self(networks)) }
     }
 
-    /// Reads a list out of texts, as a client sends them.
+    /// Parses a list of texts, as clients send it.
     pub fn parse<'a>(texts: impl IntoIterator<Item = &'a str>) -> Result<Self, Error> {
         Self::new(texts.into_iter().map(str::parse).collect::<Result<Vec<_>, _>>()?)
     }
@@ -160,8 +135,7 @@ impl AllowList {
         &self.0
     }
 
-    /// Whether a key with this list may be used from the address. Where the address is unknown only an empty list says
-    /// yes.
+    /// Whether a key with this list may be used from the address. An unknown address is allowed by an empty list only.
     #[must_use]
     pub fn allows(&self, address: Option<IpAddr>) -> bool {
         let inside = |address| self.0.iter().any(|network| network.contains(address));
@@ -184,6 +158,8 @@ impl From<AllowList> for Vec<Network> {
 
 #[cfg(test)]
 mod tests {
+    use std::net::Ipv6Addr;
+
     use proptest::prelude::*;
 
     use super::*;
@@ -212,7 +188,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_network() {
+    fn texts_that_are_not_a_network() {
         for text in
             ["", "/8", "10.0.0/8", "10.0.0.0.0/8", "example.com", "fe80::1%eth0", "010.0.0.1", " 10.0.0.1"]
         {
@@ -253,7 +229,7 @@ mod tests {
     }
 
     #[test]
-    fn a_list_allows_what_one_of_its_networks_has() {
+    fn a_list_allows_the_addresses_of_its_networks() {
         let list = AllowList::parse(["10.0.0.0/8", "::1"]).expect("a list");
         let at = |text: &str| Some(text.parse().expect("an address"));
         assert!(list.allows(at("10.1.1.1")) && list.allows(at("::1")) && !list.allows(at("8.8.8.8")));
@@ -288,7 +264,7 @@ mod tests {
             }
             let (base, near_address) = (Ipv6Addr::from(network), Ipv6Addr::from(near));
             prop_assume!(base.to_ipv4_mapped().is_none() && near_address.to_ipv4_mapped().is_none());
-            let parsed = Network { address: masked(base.into(), prefix), prefix };
+            let parsed = Network(IpNet::new_assert(base.into(), prefix).trunc());
             let expected = (0..usize::from(prefix)).all(|index| bit(&network, index) == bit(&near, index));
             prop_assert_eq!(parsed.contains(near_address.into()), expected);
             prop_assert_eq!(parsed.to_string().parse::<Network>(), Ok(parsed));

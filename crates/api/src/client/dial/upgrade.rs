@@ -6,6 +6,7 @@ use http::{Method, Request, StatusCode};
 use http_body_util::{BodyExt as _, Empty, Limited};
 use hyper::client::conn::http1;
 use hyper_util::rt::TokioIo;
+use percent_encoding::percent_decode_str;
 use tokio_tungstenite::tungstenite::handshake::client::generate_key;
 use tokio_tungstenite::tungstenite::handshake::derive_accept_key;
 use url::Url;
@@ -144,26 +145,11 @@ fn basic(proxy: &Url) -> Option<HeaderValue> {
     if proxy.username().is_empty() && proxy.password().is_none() {
         return None;
     }
-    let decode = |text: &str| percent_decode(text);
-    let mut pair = decode(proxy.username());
+    let mut pair: Vec<u8> = percent_decode_str(proxy.username()).collect();
     pair.push(b':');
-    pair.extend(decode(proxy.password().unwrap_or_default()));
+    pair.extend(percent_decode_str(proxy.password().unwrap_or_default()));
     let text = format!("Basic {}", base64::engine::general_purpose::STANDARD.encode(pair));
     let mut value = HeaderValue::from_str(&text).ok()?;
     value.set_sensitive(true);
     Some(value)
-}
-
-fn percent_decode(text: &str) -> Vec<u8> {
-    let mut bytes = Vec::with_capacity(text.len());
-    let mut rest = text.as_bytes();
-    while let Some((byte, after)) = rest.split_first() {
-        let escaped = (*byte == b'%').then(|| after.get(..2)).flatten();
-        let value = escaped
-            .and_then(|hex| std::str::from_utf8(hex).ok())
-            .and_then(|hex| u8::from_str_radix(hex, 16).ok());
-        bytes.push(value.unwrap_or(*byte));
-        rest = if value.is_some() { &after[2..] } else { after };
-    }
-    bytes
 }
