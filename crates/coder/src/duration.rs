@@ -1,56 +1,8 @@
-//! Durations as the official flags write them: `1h30m`, `100ms`, `24h0m0s`.
+//! Durations as the official flags write them (`1h30m`, `100ms`, `24h0m0s`), and for people.
 
 use std::time::Duration;
 
-/// Units and their length in nanoseconds, longest name first where one is a prefix of another.
-const UNITS: &[(&str, u64)] = &[
-    ("ns", 1),
-    ("us", 1_000),
-    ("µs", 1_000),
-    ("ms", 1_000_000),
-    ("s", 1_000_000_000),
-    ("m", 60 * 1_000_000_000),
-    ("h", 3_600 * 1_000_000_000),
-    ("d", 86_400 * 1_000_000_000),
-];
-
-/// Reads a duration; `0` needs no unit.
-pub(crate) fn parse(text: &str) -> Result<Duration, String> {
-    let invalid = || format!("invalid duration {text:?}, write for example 90s, 5m or 1h30m");
-    if text == "0" {
-        return Ok(Duration::ZERO);
-    }
-    let mut rest = text;
-    let mut total = 0_u64;
-    if rest.is_empty() {
-        return Err(invalid());
-    }
-    while !rest.is_empty() {
-        let digits = rest.find(|c: char| !c.is_ascii_digit() && c != '.').ok_or_else(invalid)?;
-        let (number, tail) = rest.split_at(digits);
-        let unit_end = tail.find(|c: char| c.is_ascii_digit() || c == '.').unwrap_or(tail.len());
-        let (unit, tail) = tail.split_at(unit_end);
-        let (_, length) = UNITS.iter().find(|(name, _)| *name == unit).ok_or_else(invalid)?;
-        let part = nanoseconds(number, *length).ok_or_else(invalid)?;
-        total = total.checked_add(part).filter(|sum| i64::try_from(*sum).is_ok()).ok_or_else(invalid)?;
-        rest = tail;
-    }
-    Ok(Duration::from_nanos(total))
-}
-
-fn nanoseconds(number: &str, unit: u64) -> Option<u64> {
-    let (whole, fraction) = number.split_once('.').unwrap_or((number, ""));
-    if whole.is_empty() && fraction.is_empty() {
-        return None;
-    }
-    let mut total = if whole.is_empty() { 0 } else { whole.parse::<u64>().ok()?.checked_mul(unit)? };
-    let mut place = unit;
-    for digit in fraction.chars() {
-        place /= 10;
-        total = total.checked_add(u64::from(digit.to_digit(10)?) * place)?;
-    }
-    Some(total)
-}
+pub(crate) use coder_domain::duration::parse_flag as parse;
 
 /// Writes a duration as Go does: `1h0m0s`, `1.5s`, `100ms`, `0s`.
 pub(crate) fn format(duration: Duration) -> String {
@@ -109,21 +61,6 @@ pub(crate) fn short(duration: Duration) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn go_durations_read() {
-        let check =
-            |text: &str, millis: u64| assert_eq!(parse(text), Ok(Duration::from_millis(millis)), "{text}");
-        check("0", 0);
-        check("100ms", 100);
-        check("1.5s", 1_500);
-        check("1h30m", 5_400_000);
-        check("24h0m0s", 86_400_000);
-        check(".5m", 30_000);
-        for bad in ["", "1", "h", "1x", "-1s", ".s", "1h 2m", "99999999999h"] {
-            assert!(parse(bad).is_err(), "{bad}");
-        }
-    }
 
     #[test]
     fn go_durations_written() {

@@ -63,33 +63,13 @@ fn without_zone(text: &str) -> Result<&str, Error> {
 fn check_descriptor(descriptor: &str) -> Result<(), Error> {
     const KNOWN: [&str; 7] = ["yearly", "annually", "monthly", "weekly", "daily", "midnight", "hourly"];
     if let Some(duration) = descriptor.strip_prefix("every ") {
-        return if is_duration(duration) { Ok(()) } else { Err(Error::Duration(duration.to_owned())) };
+        return if coder_domain::duration::parse(duration).is_ok() {
+            Ok(())
+        } else {
+            Err(Error::Duration(duration.to_owned()))
+        };
     }
     if KNOWN.contains(&descriptor) { Ok(()) } else { Err(Error::Descriptor(descriptor.to_owned())) }
-}
-
-/// Numbers with units, such as `1h30m`.
-fn is_duration(text: &str) -> bool {
-    let mut rest = text.strip_prefix(['+', '-']).unwrap_or(text);
-    if rest == "0" {
-        return true;
-    }
-    let mut parts = 0;
-    while !rest.is_empty() {
-        let number = rest.len() - rest.trim_start_matches(|c: char| c.is_ascii_digit() || c == '.').len();
-        let (digits, after) = rest.split_at(number);
-        let unit = ["ns", "us", "µs", "μs", "ms", "s", "m", "h"].iter().find_map(|unit| {
-            let after = after.strip_prefix(unit)?;
-            (!after.starts_with(char::is_alphabetic)).then_some(after)
-        });
-        let is_number = digits.bytes().any(|byte| byte.is_ascii_digit()) && digits.matches('.').count() < 2;
-        match unit {
-            Some(after) if is_number => rest = after,
-            _ => return false,
-        }
-        parts += 1;
-    }
-    parts > 0
 }
 
 fn check(parts: &[&str], fields: &[Field]) -> Result<(), Error> {

@@ -2,6 +2,7 @@
 
 use std::time::Duration;
 
+use coder_domain::backoff::Backoff;
 use coder_domain::ids::{BuildId, JobId, TemplateVersionId};
 use futures_util::StreamExt as _;
 use http::Method;
@@ -11,12 +12,15 @@ use tokio_tungstenite::tungstenite::protocol::{Message, Role, WebSocketConfig};
 use tokio_tungstenite::{WebSocketStream, tungstenite};
 
 use super::error::{Call, Error};
-use super::{Backoff, BoxedByteStream, Client, Timeouts};
+use super::{BoxedByteStream, Client, Timeouts};
 use crate::jobs::ProvisionerJobLog;
 use crate::paths;
 
 /// Longest message that is accepted. Official servers send at most 32 KiB (http-api 10.1).
 const MESSAGE_LIMIT: usize = 1 << 20;
+/// Delays between attempts to connect again.
+const FIRST_RECONNECT: Duration = Duration::from_millis(50);
+const LAST_RECONNECT: Duration = Duration::from_secs(10);
 /// How long the answer to the server's close may take.
 const CLOSE_ANSWER: Duration = Duration::from_secs(1);
 
@@ -62,7 +66,7 @@ impl Client {
             path: of.path(),
             after,
             socket: None,
-            backoff: Backoff::official(),
+            backoff: Backoff::new(FIRST_RECONNECT, LAST_RECONNECT).with_jitter(),
             lost: None,
             ended: false,
         }
@@ -205,7 +209,7 @@ impl JobLogs {
             return Err(error);
         }
         tracing::debug!(%error, after = self.after, "lost the log, connecting again");
-        sleep(self.backoff.pause()).await;
+        sleep(self.backoff.next_delay()).await;
         Ok(())
     }
 

@@ -12,7 +12,6 @@ mod logs;
 mod organizations;
 mod proxy;
 mod request;
-mod retry;
 mod templates;
 mod tls;
 mod users;
@@ -34,7 +33,6 @@ pub use error::{Error, Refusal, refused_certificate};
 pub use files::Download;
 pub use logs::{JobLogTarget, JobLogs};
 pub use proxy::Proxies;
-pub use retry::Backoff;
 pub use tls::{Error as TlsError, config as tls_config};
 pub use version::same_release;
 

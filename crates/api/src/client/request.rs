@@ -2,13 +2,14 @@
 
 use std::time::Duration;
 
+use coder_domain::backoff::Backoff;
 use http::{HeaderMap, HeaderValue, Method};
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 use url::Url;
 
 use super::error::{Call, Error, Refusal};
-use super::{Backoff, Client, secret_value};
+use super::{Client, secret_value};
 use crate::headers;
 
 /// Longest JSON answer; `/workspaces` returns everything there is.
@@ -95,14 +96,14 @@ impl Client {
         query: &[(&str, &str)],
         extra: HeaderMap,
     ) -> Result<(Call, Vec<u8>), Error> {
-        let mut backoff = Backoff::new(Duration::from_millis(200), LONGEST_PAUSE);
+        let mut backoff = Backoff::new(Duration::from_millis(200), LONGEST_PAUSE).with_jitter();
         let mut left = self.server.retries;
         loop {
             match self.call(Method::GET, self.url(path, query), None, extra.clone()).await {
                 Err(error) if left > 0 && error.is_retryable() && error.retry_after() <= LONGEST_PAUSE => {
                     left -= 1;
                     tracing::debug!(%error, "trying again");
-                    tokio::time::sleep(backoff.pause().max(error.retry_after())).await;
+                    tokio::time::sleep(backoff.next_delay().max(error.retry_after())).await;
                 }
                 result => return result,
             }

@@ -13,6 +13,7 @@ mod unserved;
 
 use std::time::Duration;
 
+use coder_domain::backoff::Backoff;
 use coder_store::encryption;
 use coder_store::encryption::rotation::RotationReport;
 
@@ -48,7 +49,7 @@ pub fn start(app: &App) {
 
 /// Encrypts secrets that were stored plain, or with an older key, with the current key.
 async fn encrypt_older(app: &App) {
-    let mut wait = Duration::from_secs(1);
+    let mut backoff = Backoff::new(Duration::from_secs(1), Duration::from_secs(600));
     loop {
         let done = tokio::select! {
             () = app.lifecycle.soft().cancelled() => return,
@@ -69,14 +70,14 @@ async fn encrypt_older(app: &App) {
         }
         tokio::select! {
             () = app.lifecycle.soft().cancelled() => return,
-            () = tokio::time::sleep(wait) => wait = (wait * 2).min(Duration::from_secs(600)),
+            () = tokio::time::sleep(backoff.next_delay()) => {}
         }
     }
 }
 
 /// Recovers once from an earlier process of the server: jobs whose daemons may reconnect, and keys that expired meanwhile.
 async fn take_over(app: &App) {
-    let mut wait = Duration::from_millis(100);
+    let mut backoff = Backoff::new(Duration::from_millis(100), Duration::from_secs(30));
     loop {
         let done = async {
             lost::recover(app).await?;
@@ -90,7 +91,7 @@ async fn take_over(app: &App) {
         }
         tokio::select! {
             () = app.lifecycle.soft().cancelled() => return,
-            () = tokio::time::sleep(wait) => wait = (wait * 2).min(Duration::from_secs(30)),
+            () = tokio::time::sleep(backoff.next_delay()) => {}
         }
     }
 }

@@ -4,6 +4,7 @@
 use std::collections::BTreeSet;
 use std::time::Duration;
 
+use coder_domain::backoff::Backoff;
 use coder_domain::ids::{DaemonId, JobId, KeyId, OrganizationId, UserId};
 use coder_domain::job::Status;
 use coder_store::notifications::{Channel, Listener, MAX_PAYLOAD_BYTES, Notifier};
@@ -31,16 +32,16 @@ pub async fn run(app: &App) {
         return;
     }
     let own = app.events.outbox().own();
-    let mut retry = FIRST_RETRY;
+    let mut backoff = Backoff::new(FIRST_RETRY, LAST_RETRY);
     loop {
         let connected = async {
             let channel = app.store.channel(&channel_name(&app.deployment_id)).await?;
             let Some(Channel { listener, notifier }) = channel else { return Ok(()) };
-            retry = FIRST_RETRY;
-            tracing::debug!("listening for the other servers on this database");
-            // Hints that were sent earlier are lost.
-            resync(app).await?;
-            tokio::try_join!(receive(app, own, listener), send(app, own, notifier)).map(|_| ())
+            backoff.reset();
+            tracing::debug!("listening to the other servers on this database");
+            // Whatever was said before is in the database.
+            look_at_everything(app).await?;
+            tokio::try_join!(hear(app, own, listener), speak(app, own, notifier)).map(|_| ())
         };
         tokio::select! {
             () = app.lifecycle.soft().cancelled() => return,
@@ -50,7 +51,7 @@ pub async fn run(app: &App) {
         }
         tokio::select! {
             () = app.lifecycle.soft().cancelled() => return,
-            () = sleep(retry) => retry = (retry * 2).min(LAST_RETRY),
+            () = sleep(backoff.next_delay()) => {}
         }
     }
 }

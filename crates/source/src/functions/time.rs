@@ -1,9 +1,10 @@
 //! Dates. The present moment is an input, so that evaluating stays pure.
 
 use coder_domain::Timestamp;
+use coder_domain::duration;
+use jiff::Zoned;
 use jiff::fmt::temporal::DateTimeParser;
 use jiff::tz::TimeZone;
-use jiff::{SignedDuration, Zoned};
 
 use super::Param::Text;
 use super::{Args, Function, function};
@@ -72,7 +73,7 @@ fn parse(text: &str) -> Result<Timestamp> {
 
 fn add(args: &Args<'_>) -> Result<Value> {
     let at = zoned(&args.text(0)?)?;
-    let Some(duration) = duration(&args.text(1)?) else {
+    let Ok(duration) = duration::parse(&args.text(1)?) else {
         return failed("a duration is written like 1h30m or -10s");
     };
     match at.checked_add(duration) {
@@ -85,47 +86,6 @@ fn add(args: &Args<'_>) -> Result<Value> {
 fn compare(args: &Args<'_>) -> Result<Value> {
     let order = parse(&args.text(0)?)?.cmp(&parse(&args.text(1)?)?);
     Ok(Value::Number(Number::from(order as i64)))
-}
-
-/// A sum of numbers with units, for example `1h30m`, in nanoseconds.
-fn duration(text: &str) -> Option<SignedDuration> {
-    let unsigned = text.strip_prefix(['-', '+']).unwrap_or(text);
-    let mut total = 0i64;
-    let mut rest = unsigned;
-    if rest == "0" {
-        return Some(SignedDuration::ZERO);
-    }
-    if rest.is_empty() {
-        return None;
-    }
-    while !rest.is_empty() {
-        let end = rest.find(|char: char| !char.is_ascii_digit() && char != '.')?;
-        let (number, behind) = rest.split_at(end);
-        let end = behind.find(|char: char| char.is_ascii_digit() || char == '.').unwrap_or(behind.len());
-        let (unit, behind) = behind.split_at(end);
-        let (whole, fraction) = number.split_once('.').unwrap_or((number, ""));
-        if fraction.contains('.') || (whole.is_empty() && fraction.is_empty()) {
-            return None;
-        }
-        let unit: i64 = match unit {
-            "h" => 3_600_000_000_000,
-            "m" => 60_000_000_000,
-            "s" => 1_000_000_000,
-            "ms" => 1_000_000,
-            "us" | "µs" | "μs" => 1_000,
-            "ns" => 1,
-            _ => return None,
-        };
-        let whole: i64 = if whole.is_empty() { 0 } else { whole.parse().ok()? };
-        total = total.checked_add(whole.checked_mul(unit)?)?;
-        // Eighteen digits are more than any unit needs.
-        let fraction = &fraction[..fraction.len().min(18)];
-        let parts = fraction.parse().unwrap_or(0i128) * i128::from(unit);
-        let scale = 10i128.pow(u32::try_from(fraction.len()).ok()?);
-        total = total.checked_add(i64::try_from(parts / scale).ok()?)?;
-        rest = behind;
-    }
-    Some(SignedDuration::from_nanos(if text.starts_with('-') { -total } else { total }))
 }
 
 /// The pattern letters of Terraform's `formatdate`.

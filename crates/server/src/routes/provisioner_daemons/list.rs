@@ -5,6 +5,7 @@ use std::str::FromStr;
 
 use axum::extract::State;
 use coder_api::daemons::{DaemonStatus, ProvisionerDaemon, ProvisionerDaemonJob};
+use coder_domain::duration;
 use coder_domain::ids::DaemonId;
 use coder_domain::rbac::{Action, Object, Resource};
 use coder_domain::tags::TagSet;
@@ -35,7 +36,7 @@ pub async fn list(
         || statuses.as_ref().is_some_and(|statuses| statuses.contains(&DaemonStatus::Offline));
     let tags = tags(&query)?;
     let ids: Option<Vec<DaemonId>> = words(&query, "ids", |word| word.parse().ok())?;
-    let max_age = query.read::<GoDuration>("max_age")?;
+    let max_age = query.read::<Age>("max_age")?;
 
     let mut tx = app.store.reader().await?;
     let organization = organizations::named(&app, &mut tx, &caller, &organization).await?;
@@ -122,51 +123,15 @@ fn describe(daemon: Daemon, jobs: Jobs, fresh: &Seen) -> ProvisionerDaemon {
     }
 }
 
-/// A duration as Go writes it: `1h0m0s`, `90s`, `1.5h`, `250ms`.
+/// An age, written as a duration of Go.
 #[derive(Clone, Copy, Debug)]
-struct GoDuration(SignedDuration);
+struct Age(SignedDuration);
 
-impl FromStr for GoDuration {
-    type Err = ();
+impl FromStr for Age {
+    type Err = duration::Error;
 
-    fn from_str(text: &str) -> std::result::Result<Self, ()> {
-        let mut rest = text;
-        let mut total = SignedDuration::ZERO;
-        while !rest.is_empty() {
-            let end = rest.find(|c: char| !c.is_ascii_digit() && c != '.').ok_or(())?;
-            let (number, tail) = rest.split_at(end);
-            let number: f64 = number.parse().map_err(|_| ())?;
-            let units = [
-                ("ms", 1e-3),
-                ("us", 1e-6),
-                ("µs", 1e-6),
-                ("ns", 1e-9),
-                ("h", 3600.0),
-                ("m", 60.0),
-                ("s", 1.0),
-            ];
-            let (unit, seconds) = units.into_iter().find(|(unit, _)| tail.starts_with(unit)).ok_or(())?;
-            let part = SignedDuration::try_from_secs_f64(number * seconds).map_err(|_| ())?;
-            total = total.checked_add(part).ok_or(())?;
-            rest = &tail[unit.len()..];
-        }
-        if text.is_empty() { Err(()) } else { Ok(Self(total)) }
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn durations_are_read_as_go_writes_them() {
-        for (text, millis) in
-            [("1h0m0s", 3_600_000), ("90s", 90_000), ("1.5h", 5_400_000), ("1m250ms", 60_250), ("0s", 0)]
-        {
-            assert_eq!(text.parse::<GoDuration>().unwrap().0.as_millis(), millis, "{text}");
-        }
-        for text in ["", "1", "h", "1x", "-1s", "1h 2m", "99999999999999999999h"] {
-            assert!(text.parse::<GoDuration>().is_err(), "{text}");
-        }
+    fn from_str(text: &str) -> std::result::Result<Self, duration::Error> {
+        let age = duration::parse_flag(text)?;
+        Ok(Self(SignedDuration::try_from(age).unwrap_or(SignedDuration::MAX)))
     }
 }
