@@ -8,7 +8,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::json::nullable;
 
-words! {
+string_enums! {
     /// What a daemon is doing.
     pub enum DaemonStatus {
         Offline = "offline",

@@ -7,7 +7,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::json::nullable;
 
-words! {
+string_enums! {
     /// Whether a feature may be used.
     pub enum Entitlement {
         NotEntitled = "not_entitled",

@@ -6,7 +6,7 @@ use serde::{Deserialize, Serialize};
 use crate::daemons::ProvisionerDaemon;
 use crate::json::nullable;
 
-words! {
+string_enums! {
     /// How bad it is.
     pub enum Severity {
         Ok = "ok",

@@ -11,7 +11,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::json::{self, nullable};
 
-words! {
+string_enums! {
     /// Who wrote a log line.
     pub enum LogSource {
         ProvisionerDaemon = "provisioner_daemon",

@@ -4,7 +4,7 @@
 //! we receive reads as the empty value, and a word we do not know is kept instead of refused.
 
 #[macro_use]
-mod words;
+mod string_enum;
 
 pub mod audit;
 pub mod builds;

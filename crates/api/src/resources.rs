@@ -12,7 +12,7 @@ use crate::jobs::LogLevel;
 use crate::json::{self, nullable};
 pub use crate::templates::SharingLevel;
 
-words! {
+string_enums! {
     /// Whether an agent is connected.
     pub enum AgentStatus {
         Connecting = "connecting",

@@ -9,7 +9,7 @@ use serde::{Deserialize, Serialize};
 use crate::daemons::ProvisionerType;
 use crate::json::{self, nullable};
 
-words! {
+string_enums! {
     /// How widely a port may be shared, and an app with it.
     pub enum SharingLevel {
         Owner = "owner",
@@ -233,7 +233,7 @@ pub struct UpdateTemplateRequest {
     pub use_classic_parameter_flow: Option<bool>,
 }
 
-words! {
+string_enums! {
     /// What an entry of a template's access list may do; the empty word removes the entry.
     pub enum TemplateRole {
         Removed = "",

@@ -9,7 +9,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::json::{self, nullable};
 
-words! {
+string_enums! {
     /// Whether an account may be used.
     pub enum UserStatus {
         Active = "active",

@@ -11,7 +11,7 @@ use crate::jobs::ProvisionerJob;
 use crate::json::{self, NameValue, nullable};
 use crate::users::MinimalUser;
 
-words! {
+string_enums! {
     /// How a template's source is kept.
     pub enum StorageMethod {
         File = "file",

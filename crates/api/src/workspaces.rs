@@ -11,7 +11,7 @@ use crate::builds::WorkspaceBuild;
 use crate::json::{self, NameValue, nullable};
 use crate::resources::AppStatus;
 
-words! {
+string_enums! {
     /// Whether a start takes the template's active version.
     pub enum AutomaticUpdates {
         Never = "never",

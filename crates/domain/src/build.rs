@@ -10,7 +10,7 @@ use crate::job::{Status, UnknownVariant};
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Transition {
-    /// Makes the resources, ephemeral ones included.
+    /// Creates the resources, ephemeral ones included.
     Start,
     /// Removes the ephemeral resources.
     Stop,
@@ -22,7 +22,7 @@ impl Transition {
     /// All transitions.
     pub const ALL: [Self; 3] = [Self::Start, Self::Stop, Self::Delete];
 
-    /// The word used in JSON and in the database.
+    /// The value in JSON and in the database.
     #[must_use]
     pub const fn as_str(self) -> &'static str {
         match self {
@@ -41,7 +41,7 @@ impl FromStr for Transition {
     }
 }
 
-/// What a workspace looks like to its owner.
+/// The status of a workspace.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum WorkspaceStatus {
@@ -99,7 +99,7 @@ impl WorkspaceStatus {
         }
     }
 
-    /// The word used in JSON.
+    /// The value in JSON.
     #[must_use]
     pub const fn as_str(self) -> &'static str {
         match self {
@@ -129,7 +129,7 @@ impl FromStr for WorkspaceStatus {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Reason {
-    /// A person asked.
+    /// A person requested it.
     #[default]
     Initiator,
     /// The schedule started it.
@@ -167,7 +167,7 @@ impl Reason {
         Self::JetbrainsConnection,
     ];
 
-    /// The word used in JSON and in the database.
+    /// The value in JSON and in the database.
     #[must_use]
     pub const fn as_str(self) -> &'static str {
         match self {

@@ -1,4 +1,4 @@
-//! Where "now" comes from. Components receive a clock; tests move one by hand.
+//! The source of the current time. Components receive a clock; tests move one by hand.
 
 use std::sync::atomic::{AtomicI64, Ordering};
 
@@ -10,7 +10,7 @@ pub trait Clock: Send + Sync + 'static {
     fn now(&self) -> Timestamp;
 }
 
-/// The machine's clock; made in the binary and nowhere else.
+/// The machine's clock; created in the binary only.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct SystemClock;
 

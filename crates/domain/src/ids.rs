@@ -17,8 +17,8 @@ macro_rules! ids {
             /// The zero UUID; on the wire it means "not set" (http-api 1.5).
             pub const NIL: Self = Self(Uuid::nil());
 
-            /// A fresh id that nobody else has. Newer ones sort after older ones, so that new rows lie side by side in
-            /// the indexes of a database; nothing reads the time in it. It is no secret: tokens are made elsewhere.
+            /// A new unique id. Newer ids sort after older ones, so that new rows are adjacent in the indexes of a
+            /// database; nothing reads the time in it. It is not a secret.
             #[must_use]
             pub fn random() -> Self {
                 Self(Uuid::now_v7())
@@ -91,7 +91,7 @@ impl KeyId {
 }
 
 impl UserId {
-    /// The system user that starts prebuilds; its jobs queue after everybody's (scheduling-and-auth QUE-1).
+    /// The system user that starts prebuilds; its jobs queue after all others (scheduling-and-auth QUE-1).
     pub const PREBUILDS: Self = Self(Uuid::from_u128(0xc42f_df75_3097_471c_8c33_fb52_454d_81c0));
 }
 

@@ -1,4 +1,4 @@
-//! The rules of the product without any I/O: whatever can be decided without a socket, file or database.
+//! The rules of the product without I/O: what can be decided without a socket, file or database.
 //!
 //! Nothing here knows about HTTP, SQL or the daemon protocol; those crates depend on this one.
 #![warn(missing_docs)]

@@ -17,9 +17,9 @@ pub struct Definition {
     pub kind: String,
     /// Whether a later build may change it.
     pub mutable: bool,
-    /// Used when nobody gives a value; the empty text is a value like any other.
+    /// Used if no value is given; the empty text is a value like any other.
     pub default_value: String,
-    /// Whether a value must be given, because the template has no default.
+    /// Whether a value must be given because the template has no default.
     pub required: bool,
     /// Whether the value is used for one build only and never carried over.
     pub ephemeral: bool,
@@ -27,7 +27,7 @@ pub struct Definition {
     pub options: Vec<String>,
     /// Go regular expression that a string must match; empty means none.
     pub validation_regex: String,
-    /// What to say when the expression does not match.
+    /// The error if the expression does not match.
     pub validation_error: String,
     /// Least number.
     pub validation_min: Option<i32>,
@@ -37,7 +37,7 @@ pub struct Definition {
     pub validation_monotonic: String,
 }
 
-/// A refused value; `field` is the parameter's name.
+/// A refused value.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct InvalidValue {
     /// The parameter.
@@ -46,23 +46,23 @@ pub struct InvalidValue {
     pub detail: String,
 }
 
-/// The values a build may take from, strongest first: preset, request, last build, default.
+/// Where values come from, by precedence: preset, request, last build, default.
 #[derive(Clone, Debug, Default)]
 pub struct Sources<'a> {
     /// From the chosen preset.
     pub preset: BTreeMap<&'a str, &'a str>,
     /// From the request.
     pub request: BTreeMap<&'a str, &'a str>,
-    /// From the workspace's last build; none at the first.
+    /// From the workspace's last build; none for the first build.
     pub last: Option<BTreeMap<&'a str, &'a str>>,
 }
 
-/// What official servers say of a required parameter that nobody gave a value.
+/// The official error for a required parameter without a value.
 pub const MISSING: &str = "Required parameter not provided; parameter value is null";
 
 impl Definition {
-    /// Whether the parameter stays without a value when nobody gives one: its default is written, but is null. What is
-    /// stored then is the empty text, which such a parameter cannot have.
+    /// Whether the parameter stays without a value if none is given: its default is null. It is stored as the empty text,
+    /// which is not a valid value of such a parameter.
     #[must_use]
     pub fn may_stay_unset(&self) -> bool {
         let may_be_empty =
@@ -71,10 +71,10 @@ impl Definition {
     }
 }
 
-/// Finds the values of the parameters, in the order of `definitions`, or everything that is wrong. A parameter that stays
-/// without a value is left out.
+/// Returns the values of the parameters in the order of `definitions`, or all errors. A parameter that stays without a
+/// value is omitted.
 ///
-/// Stop and delete builds repeat what the workspace has: they are never refused for a value that was accepted before.
+/// Stop and delete builds reuse the workspace's values: they are never refused for a value that was accepted before.
 pub fn resolve(
     definitions: &[Definition],
     transition: Transition,
@@ -134,7 +134,7 @@ fn resolve_one(
 
 /// Checks one value against a definition; `last` is the value of the previous build, for monotonic numbers.
 ///
-/// What the provider takes at a plan is taken here too (terraform 3.5), or a template's own default would be refused.
+/// Accepts what the provider accepts at a plan (terraform 3.5); otherwise a template's own default could be refused.
 pub fn validate(definition: &Definition, value: &str, last: Option<&str>) -> Result<(), String> {
     match definition.kind.as_str() {
         "number" => number(definition, value, last)?,
@@ -148,7 +148,7 @@ pub fn validate(definition: &Definition, value: &str, last: Option<&str>) -> Res
     one_of(definition, value)
 }
 
-/// Texts of booleans.
+/// The texts that Terraform's provider accepts as booleans.
 const BOOLS: [&str; 12] = ["true", "false", "1", "t", "T", "TRUE", "True", "0", "f", "F", "FALSE", "False"];
 
 fn is_option(definition: &Definition, value: &str) -> bool {
@@ -162,7 +162,7 @@ fn one_of(definition: &Definition, value: &str) -> Result<(), String> {
     Err(format!("{value:?} is not an option: choose one of {}", definition.options.join(", ")))
 }
 
-/// Any number will do, but only whole ones can be compared with bounds and with the previous one.
+/// Any number is valid, but only whole numbers can be compared with bounds and with the previous value.
 fn number(definition: &Definition, value: &str, last: Option<&str>) -> Result<(), String> {
     let (min, max) = (definition.validation_min, definition.validation_max);
     if min.is_none() && max.is_none() && definition.validation_monotonic.is_empty() {

@@ -1,4 +1,4 @@
-//! When a password is strong enough (scheduling-and-auth PWD-2). Hashing is the server's business.
+//! When a password is strong enough (scheduling-and-auth PWD-2). The server hashes passwords.
 
 use std::collections::BTreeSet;
 

@@ -14,7 +14,7 @@ pub struct ApiVersion {
 
 /// The daemon protocol this build speaks.
 pub const CURRENT: ApiVersion = ApiVersion { major: 1, minor: 14 };
-/// What a daemon that names no version is taken for.
+/// The version of a daemon that names none.
 pub const ASSUMED: ApiVersion = ApiVersion { major: 1, minor: 0 };
 
 /// Why a daemon's version was refused.

@@ -1,4 +1,4 @@
-//! Text that must never be shown: its `Debug` is a placeholder and it has no `Display`.
+//! A secret text: its `Debug` is a placeholder and it has no `Display`.
 
 use std::fmt;
 

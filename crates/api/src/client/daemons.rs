@@ -79,9 +79,9 @@ impl Client {
         query.push(("version", &version));
         let joined = self.open(&paths::serve(&serve.organization), &query, self.serve_headers(serve)?).await;
         joined.map_err(|error| match serve.credential {
-            Credential::Key(_) => error.advise(CHECK_KEY),
+            Credential::Key(_) => error.with_advice(CHECK_KEY),
             Credential::Psk(_) => {
-                error.advise("the pre-shared key is not the one the server was started with")
+                error.with_advice("the pre-shared key is not the one the server was started with")
             }
             Credential::Session => error,
         })

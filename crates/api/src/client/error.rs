@@ -57,7 +57,7 @@ pub enum Error {
     },
     /// The server refused.
     #[error(transparent)]
-    Status(Box<Refusal>),
+    Status(Box<ErrorResponse>),
     /// The answer is longer than anything a server sends here.
     #[error("{at}: the answer is longer than {limit} bytes")]
     TooLarge {
@@ -105,7 +105,7 @@ impl Error {
     }
 
     /// Says what a 401 means for calls that do not use the session.
-    pub(super) fn advise(mut self, advice: &'static str) -> Self {
+    pub(super) fn with_advice(mut self, advice: &'static str) -> Self {
         if let Self::Status(refusal) = &mut self {
             refusal.advice = Some(advice);
         }
@@ -274,7 +274,7 @@ impl fmt::Display for Call {
 
 /// An answer with an error status.
 #[derive(Clone, Debug)]
-pub struct Refusal {
+pub struct ErrorResponse {
     /// Which call.
     pub at: Call,
     /// The status.
@@ -289,7 +289,7 @@ pub struct Refusal {
     advice: Option<&'static str>,
 }
 
-impl Refusal {
+impl ErrorResponse {
     /// Reads a refusal out of a status, its headers and as much of the body as was accepted.
     pub(super) fn read(at: Call, status: StatusCode, headers: &http::HeaderMap, body: &[u8]) -> Self {
         let text = |name| headers.get(name).and_then(|value| value.to_str().ok());
@@ -324,9 +324,9 @@ impl Refusal {
     }
 }
 
-impl std::error::Error for Refusal {}
+impl std::error::Error for ErrorResponse {}
 
-impl fmt::Display for Refusal {
+impl fmt::Display for ErrorResponse {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{}: status {}: {}", self.at, self.status.as_u16(), plain(&self.body.message, 2048))?;
         for validation in &self.body.validations {

@@ -3,7 +3,7 @@
 //! One [`Client`] is one server and at most one session. Redirects are not followed, answers are read up to a limit, and
 //! no error or `Debug` text contains a credential.
 
-mod accounts;
+mod administration;
 mod daemons;
 pub mod dial;
 mod error;
@@ -29,7 +29,7 @@ use url::Url;
 
 pub use daemons::{Credential, DaemonFilter, JobFilter, ServeProvisionerDaemonRequest};
 pub use dial::{BoxedByteStream, ByteStream, Dialer, UpgradedConnection};
-pub use error::{Error, Refusal, refused_certificate};
+pub use error::{Error, ErrorResponse, refused_certificate};
 pub use files::Download;
 pub use logs::{JobLogTarget, JobLogs};
 pub use proxy::Proxies;
@@ -189,7 +189,7 @@ impl Client {
         self.server.warnings.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
-    fn saw(&self, headers: &HeaderMap) {
+    fn record_headers(&self, headers: &HeaderMap) {
         self.keep_warnings(headers);
         let version = headers.get(crate::headers::BUILD_VERSION).and_then(|value| value.to_str().ok());
         if let Some(version) = version {

@@ -84,7 +84,7 @@ impl Client {
         organization: OrganizationId,
         name: &str,
     ) -> Result<(), Error> {
-        self.order(Method::DELETE, &paths::provisioner_key(organization, name)).await
+        self.command(Method::DELETE, &paths::provisioner_key(organization, name)).await
     }
 
     /// Daemons, newest first.
@@ -168,7 +168,7 @@ impl Client {
             let at = super::error::Call::new(Method::PATCH, self.base());
             return Err(at.protocol(format!("the server does not say what job {} works on", job.id)));
         };
-        self.order(Method::PATCH, &path).await
+        self.command(Method::PATCH, &path).await
     }
 }
 

@@ -8,7 +8,7 @@ use serde::Serialize;
 use serde::de::DeserializeOwned;
 use url::Url;
 
-use super::error::{Call, Error, Refusal};
+use super::error::{Call, Error, ErrorResponse};
 use super::{Client, secret_value};
 use crate::headers;
 
@@ -55,7 +55,7 @@ impl Client {
     }
 
     /// A call with a body whose answer has none worth reading.
-    pub(super) async fn tell<B: Serialize + Sync>(
+    pub(super) async fn send_without_answer<B: Serialize + Sync>(
         &self,
         method: Method,
         path: &str,
@@ -65,7 +65,7 @@ impl Client {
     }
 
     /// A call without a body.
-    pub(super) async fn ask<T: DeserializeOwned>(
+    pub(super) async fn send_empty<T: DeserializeOwned>(
         &self,
         method: Method,
         path: &str,
@@ -76,7 +76,7 @@ impl Client {
     }
 
     /// A call without a body whose answer has none worth reading.
-    pub(super) async fn order(&self, method: Method, path: &str) -> Result<(), Error> {
+    pub(super) async fn command(&self, method: Method, path: &str) -> Result<(), Error> {
         self.call(method, self.url(path, &[]), None, HeaderMap::new()).await.map(drop)
     }
 
@@ -141,13 +141,13 @@ impl Client {
                 .header(headers::SESSION_TOKEN, secret_value(token).map_err(|()| Error::InvalidToken)?);
         }
         let response = request.send().await.map_err(|error| failed(call, error, limit))?;
-        self.saw(response.headers());
+        self.record_headers(response.headers());
         if response.status().is_success() {
             return Ok(response);
         }
         let (status, headers) = (response.status(), response.headers().clone());
         let body = read_start(response, ERROR_LIMIT).await;
-        Err(Error::Status(Box::new(Refusal::read(call.clone(), status, &headers, &body))))
+        Err(Error::Status(Box::new(ErrorResponse::read(call.clone(), status, &headers, &body))))
     }
 }
 

@@ -59,7 +59,7 @@ impl Client {
 
     /// Deletes a template that no workspace uses.
     pub async fn delete_template(&self, template: TemplateId) -> Result<(), Error> {
-        self.order(Method::DELETE, &paths::template(template)).await
+        self.command(Method::DELETE, &paths::template(template)).await
     }
 
     /// A template's versions, oldest first.
@@ -84,7 +84,7 @@ impl Client {
         version: TemplateVersionId,
     ) -> Result<(), Error> {
         let request = UpdateActiveVersionRequest { id: Some(version) };
-        self.tell(Method::PATCH, &paths::template_versions(template), &request).await
+        self.send_without_answer(Method::PATCH, &paths::template_versions(template), &request).await
     }
 
     /// Hides a version that neither the template nor a workspace uses.
@@ -123,7 +123,7 @@ impl Client {
 
     /// Cancels a version's import.
     pub async fn cancel_version(&self, version: TemplateVersionId) -> Result<(), Error> {
-        self.order(Method::PATCH, &paths::version_cancel(version)).await
+        self.command(Method::PATCH, &paths::version_cancel(version)).await
     }
 
     /// What builds of a version would make, for starts and stops.
@@ -197,6 +197,6 @@ impl Client {
 
     /// Cancels a dry run.
     pub async fn cancel_dry_run(&self, version: TemplateVersionId, job: JobId) -> Result<(), Error> {
-        self.order(Method::PATCH, &paths::dry_run_cancel(version, job)).await
+        self.command(Method::PATCH, &paths::dry_run_cancel(version, job)).await
     }
 }

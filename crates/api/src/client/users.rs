@@ -45,12 +45,14 @@ impl Client {
     pub async fn login(&self, email: &str, password: Secret) -> Result<Secret, Error> {
         let request = LoginRequest { email: email.to_owned(), password };
         let answer: Result<LoginResponse, _> = self.send(Method::POST, paths::LOGIN, &request).await;
-        Ok(answer.map_err(|error| error.advise("check the e-mail address and the password"))?.session_token)
+        Ok(answer
+            .map_err(|error| error.with_advice("check the e-mail address and the password"))?
+            .session_token)
     }
 
     /// Ends the session.
     pub async fn logout(&self) -> Result<(), Error> {
-        self.order(Method::POST, paths::LOGOUT).await
+        self.command(Method::POST, paths::LOGOUT).await
     }
 
     /// A user by name, id, or `me`. An unknown one is a 400 (http-api 1.2).
@@ -60,7 +62,7 @@ impl Client {
 
     /// Makes a further session key for the caller.
     pub async fn create_session_key(&self) -> Result<Secret, Error> {
-        let key: CreateKeyResponse = self.ask(Method::POST, &paths::user_keys(paths::ME), &[]).await?;
+        let key: CreateKeyResponse = self.send_empty(Method::POST, &paths::user_keys(paths::ME), &[]).await?;
         Ok(key.key)
     }
 
@@ -91,7 +93,7 @@ impl Client {
 
     /// Ends a token or session key.
     pub async fn delete_key(&self, id: &str) -> Result<(), Error> {
-        self.order(Method::DELETE, &paths::user_key(paths::ME, id)).await
+        self.command(Method::DELETE, &paths::user_key(paths::ME, id)).await
     }
 
     /// The provisioner key that belongs to a secret (wire-protocol 1.1). The secret goes into a header only: the path's
@@ -101,6 +103,6 @@ impl Client {
         let invalid = |()| Error::InvalidHeader(crate::headers::PROVISIONER_KEY.to_owned());
         headers.insert(crate::headers::PROVISIONER_KEY, super::secret_value(secret).map_err(invalid)?);
         let found = self.with_token(None).get_with(&paths::own_provisioner_key("self"), headers).await;
-        found.map_err(|error: Error| error.advise(super::daemons::CHECK_KEY))
+        found.map_err(|error: Error| error.with_advice(super::daemons::CHECK_KEY))
     }
 }

@@ -72,7 +72,9 @@ impl Client {
     pub async fn cancel_build(&self, build: BuildId, only_in: Option<&str>) -> Result<(), Error> {
         let condition = only_in.map(|status| ("expect_status", status));
         let query: Vec<_> = condition.into_iter().collect();
-        self.ask::<serde_json::Value>(Method::PATCH, &paths::build_cancel(build), &query).await.map(drop)
+        self.send_empty::<serde_json::Value>(Method::PATCH, &paths::build_cancel(build), &query)
+            .await
+            .map(drop)
     }
 
     /// The values a build ran with.
@@ -92,6 +94,7 @@ impl Client {
 
     /// Replaces a build's Terraform state without building.
     pub async fn set_build_state(&self, build: BuildId, state: Blob) -> Result<(), Error> {
-        self.tell(Method::PUT, &paths::build_state(build), &UpdateBuildStateRequest { state }).await
+        self.send_without_answer(Method::PUT, &paths::build_state(build), &UpdateBuildStateRequest { state })
+            .await
     }
 }

@@ -1,4 +1,4 @@
-//! The reasons for which a job waits, with what is worth knowing of each.
+//! The reasons for which a job waits, with their details.
 
 use jiff::Timestamp;
 
@@ -14,7 +14,7 @@ pub struct NamedDaemon {
     pub name: String,
 }
 
-/// A pair that a daemon has with another value than the job wants.
+/// A tag that a daemon has with another value than the job requires.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct TagMismatch {
     /// The tag's key.
@@ -25,7 +25,7 @@ pub struct TagMismatch {
     pub has: String,
 }
 
-/// Why a job waits. [`Reason::code`], [`Reason::message`] and [`Reason::next_step`] put it into words.
+/// Why a job waits. [`Reason::code`], [`Reason::message`] and [`Reason::next_step`] return the texts.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Reason {
     /// A free daemon exists: the job starts at once.
@@ -33,16 +33,16 @@ pub enum Reason {
         /// One that is free.
         daemon: NamedDaemon,
     },
-    /// Every daemon that could take it has its hands full.
+    /// Every daemon that could run it is busy.
     Busy {
-        /// How many daemons could take it.
+        /// How many daemons could run it.
         daemons: usize,
         /// How many jobs these run at once.
         slots: u64,
-        /// The job's place in their queue.
+        /// The job's position in their queue.
         queue: QueueState,
     },
-    /// The daemons that could take it can run no jobs now.
+    /// The daemons that could run it can run no jobs now.
     Unhealthy {
         /// One of them.
         daemon: NamedDaemon,
@@ -51,23 +51,23 @@ pub enum Reason {
         /// How many.
         daemons: usize,
     },
-    /// The daemons that could take it were told to take no more.
+    /// The daemons that could run it drain.
     Draining {
         /// One of them.
         daemon: NamedDaemon,
         /// How many.
         daemons: usize,
     },
-    /// The daemons that could take it are away.
+    /// The daemons that could run it are disconnected.
     NotSeen {
-        /// The one seen last.
+        /// The one that was seen last.
         daemon: NamedDaemon,
         /// When that was.
         last_seen_at: Option<Timestamp>,
-        /// How many are away.
+        /// How many are disconnected.
         daemons: usize,
     },
-    /// The key of the daemons that could take it has expired.
+    /// The key of the daemons that could run it has expired.
     KeyExpired {
         /// The one whose key lived longest.
         daemon: NamedDaemon,
@@ -76,7 +76,7 @@ pub enum Reason {
         /// How many.
         daemons: usize,
     },
-    /// The key of the daemons that could take it was deleted.
+    /// The key of the daemons that could run it was deleted.
     KeyRevoked {
         /// The one whose key lived longest.
         daemon: NamedDaemon,
@@ -94,26 +94,26 @@ pub enum Reason {
     UntaggedJob {
         /// How many daemons have tags.
         daemons: usize,
-        /// Whether these are all daemons that come into question.
+        /// Whether these are all daemons of the organization and type.
         every: bool,
     },
     /// The nearest daemon lacks pairs of the job.
     MissingTag {
         /// The nearest daemon.
         daemon: NamedDaemon,
-        /// Pairs it lacks, at least one.
+        /// Tags that it lacks, at least one.
         missing: Vec<(String, String)>,
     },
     /// The nearest daemon has another value for a tag of the job.
     DifferentTag {
         /// The nearest daemon.
         daemon: NamedDaemon,
-        /// Tags of which it has another value, at least one.
+        /// Tags that it has with another value, at least one.
         different: Vec<TagMismatch>,
-        /// Pairs it lacks besides.
+        /// Tags that it lacks.
         missing: Vec<(String, String)>,
     },
-    /// The daemons there are serve another user only.
+    /// The daemons run the jobs of another user only.
     OtherUser {
         /// One of them.
         daemon: NamedDaemon,

@@ -1,55 +1,55 @@
-//! Providers of accounts elsewhere that templates ask for (`coder_external_auth`): what is configured about each.
+//! Providers of external authentication (`coder_external_auth`): the configuration of each.
 
-mod defaults;
-mod read;
+mod env;
+mod products;
 
 use regex::Regex;
 use url::Url;
 
 use crate::secret::Secret;
 
-pub use read::{Error, PREFIX, from_env};
+pub use env::{Error, PREFIX, from_env};
 
 /// One OAuth 2 provider.
 #[derive(Clone, Debug)]
 pub struct Provider {
-    /// What templates call it; unique.
+    /// The id that templates use; unique.
     pub id: String,
-    /// Which product it is, for example `github`.
+    /// The product, for example `github`.
     pub kind: String,
-    /// Who we are to it.
+    /// The OAuth client id.
     pub client_id: String,
-    /// Our password there; empty for clients without one.
+    /// The OAuth client secret; empty for clients without one.
     pub client_secret: Secret,
-    /// How people connect their account.
+    /// How users connect their account.
     pub flow: Flow,
-    /// Where codes and refresh tokens become access tokens.
+    /// Exchanges codes and refresh tokens for access tokens.
     pub token_url: Url,
-    /// What answers 200 to a token that works; none when that is not asked.
+    /// Answers 200 to a valid token; none if tokens are not validated.
     pub validate_url: Option<Url>,
-    /// What we ask for.
+    /// The scopes of the tokens.
     pub scopes: Vec<String>,
-    /// Which addresses of repositories belong to it.
+    /// Matches the addresses of its repositories.
     pub regex: Option<Regex>,
-    /// For people.
+    /// The name that users see.
     pub display_name: String,
     /// URL or emoji path.
     pub display_icon: String,
-    /// Whether an expired token stays expired.
+    /// Whether expired tokens are not refreshed.
     pub no_refresh: bool,
 }
 
-/// How people connect their account.
+/// How users connect their account.
 #[derive(Clone, Debug)]
 pub enum Flow {
-    /// In the browser, which comes back with a code.
+    /// In the browser, which returns with an authorization code.
     Browser {
-        /// Where people agree.
+        /// The authorization endpoint.
         auth_url: Url,
     },
-    /// With a code that people type in at the provider's.
+    /// With a device code that users enter at the provider.
     Device {
-        /// Where we get such codes.
+        /// The device authorization endpoint.
         code_url: Url,
     },
 }

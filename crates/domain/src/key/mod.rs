@@ -16,15 +16,15 @@ const TOKEN_ID_LENGTH: usize = 10;
 const TOKEN_SECRET_LENGTH: usize = 22;
 const ALPHABET: &[u8; 62] = b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789";
 
-/// SHA-256 of a secret.
+/// A SHA-256 digest: of a secret, or of a state.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Sha256Digest(pub [u8; 32]);
 
 impl Sha256Digest {
-    /// Hashes a secret.
+    /// The digest of a text.
     #[must_use]
-    pub fn of(secret: &str) -> Self {
-        Self(Sha256::digest(secret.as_bytes()).into())
+    pub fn of(text: &str) -> Self {
+        Self(Sha256::digest(text.as_bytes()).into())
     }
 
     /// Compares in constant time.
@@ -42,7 +42,7 @@ pub fn same_secret(left: &str, right: &str) -> bool {
 
 /// `length` random letters and digits. `random` fills a buffer with random bytes.
 ///
-/// Bytes above the largest multiple of 62 are thrown away, so every character is equally likely.
+/// Bytes above the largest multiple of 62 are discarded, so every character is equally likely.
 pub fn random_text(length: usize, mut random: impl FnMut(&mut [u8])) -> String {
     let mut text = String::with_capacity(length);
     let mut bytes = [0_u8; 64];
@@ -55,7 +55,7 @@ pub fn random_text(length: usize, mut random: impl FnMut(&mut [u8])) -> String {
     text
 }
 
-/// Makes the secret of a provisioner key.
+/// Generates the secret of a provisioner key.
 pub fn new_provisioner_key(random: impl FnMut(&mut [u8])) -> Secret {
     Secret::new(random_text(PROVISIONER_KEY_LENGTH, random))
 }
@@ -76,14 +76,14 @@ pub struct ApiToken {
 }
 
 impl ApiToken {
-    /// Makes a token.
+    /// Generates a token.
     pub fn generate(mut random: impl FnMut(&mut [u8])) -> Self {
         let id = random_text(TOKEN_ID_LENGTH, &mut random);
         let secret = Secret::new(random_text(TOKEN_SECRET_LENGTH, random));
         Self { id, secret }
     }
 
-    /// Reads a token; anything of another shape is none.
+    /// Parses a token; none if the text has another form.
     #[must_use]
     pub fn parse(text: &str) -> Option<Self> {
         let (id, secret) = text.split_once('-')?;
@@ -93,7 +93,7 @@ impl ApiToken {
             .then(|| Self { id: id.to_owned(), secret: Secret::new(secret) })
     }
 
-    /// The text that is handed to the user, once.
+    /// The text that the user gets, once.
     #[must_use]
     pub fn reveal(&self) -> Secret {
         Secret::new(format!("{}-{}", self.id, self.secret.expose()))

@@ -9,52 +9,52 @@ use super::network::AllowList;
 use crate::names;
 use crate::tags::{self, SCOPE, SCOPE_USER};
 
-/// Which of a key's secrets was shown. After a rotation a key has two for a while.
+/// Which of a key's two secrets was presented. A key has two for a while after a rotation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum SecretVersion {
-    /// The newest one.
+    /// The newest secret.
     Current,
-    /// The one before the last rotation.
+    /// The secret before the last rotation.
     Previous,
 }
 
-/// What limits the use of a key. The default is the official key: valid from everywhere until it is deleted.
+/// When and from where a key may be used. The default is that of official keys: from everywhere until it is deleted.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct KeyValidity {
-    /// The first instant at which it is no longer valid.
+    /// The first instant at which the key is no longer valid.
     pub expires_at: Option<Timestamp>,
     /// When it was deleted.
     pub revoked_at: Option<Timestamp>,
     /// The first instant at which the secret before the last rotation is no longer valid; none without one.
     pub previous_until: Option<Timestamp>,
-    /// From where it may be used.
+    /// The networks from which it may be used.
     pub networks: AllowList,
 }
 
-/// Why a key is refused. Whoever joins is told nothing of it (scheduling-and-auth 4.2); it is for logs and for
-/// sessions that must end.
+/// Why a key is refused. Clients do not learn the reason (scheduling-and-auth 4.2); it is for logs and for sessions that
+/// must end.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum Refusal {
-    /// Deleted.
+    /// It was deleted.
     #[error("the key was deleted at {0:.0}: give the daemon another one")]
     Revoked(Timestamp),
-    /// Too old.
+    /// It has expired.
     #[error("the key expired at {0:.0}: give the daemon another one")]
     Expired(Timestamp),
-    /// Rotated, and the overlap is over.
+    /// It was rotated, and the overlap is over.
     #[error("the key was rotated and its old secret ended at {0:.0}: give the daemon the new one")]
     Superseded(Timestamp),
-    /// Used from somewhere else.
+    /// It is used from an address that is not in its allow list.
     #[error("the key may not be used from {}: see its allow list", .0.map_or("an unknown address".to_owned(), |a| a.to_string()))]
     Address(Option<IpAddr>),
 }
 
 impl KeyValidity {
-    /// Whether the key may be used at `now` from `address`, by somebody who showed this secret. Asked at each join, and
-    /// of live sessions at [`KeyValidity::ends_at`] and whenever the key changes.
+    /// Whether the key may be used at `now` from `address`, with this secret. Checked at each join, and for open sessions
+    /// at [`KeyValidity::ends_at`] and whenever the key changes.
     pub fn check(
         &self,
-        shown: SecretVersion,
+        secret: SecretVersion,
         now: Timestamp,
         address: Option<IpAddr>,
     ) -> Result<(), Refusal> {
@@ -65,7 +65,7 @@ impl KeyValidity {
         if let Some(at) = over(self.expires_at) {
             return Err(Refusal::Expired(at));
         }
-        if shown == SecretVersion::Previous {
+        if secret == SecretVersion::Previous {
             match self.previous_until {
                 None => return Err(Refusal::Superseded(now)),
                 Some(at) if now >= at => return Err(Refusal::Superseded(at)),
@@ -75,16 +75,15 @@ impl KeyValidity {
         if self.networks.allows(address) { Ok(()) } else { Err(Refusal::Address(address)) }
     }
 
-    /// The first instant at which somebody who showed this secret must stop, as far as is known now; a session sets its
-    /// timer to it instead of asking again and again.
+    /// The first instant at which this secret is no longer valid, as far as is known now. A session sets a timer to it.
     #[must_use]
-    pub fn ends_at(&self, shown: SecretVersion) -> Option<Timestamp> {
-        let rotated = (shown == SecretVersion::Previous).then_some(self.previous_until).flatten();
+    pub fn ends_at(&self, secret: SecretVersion) -> Option<Timestamp> {
+        let rotated = (secret == SecretVersion::Previous).then_some(self.previous_until).flatten();
         [self.revoked_at, self.expires_at, rotated].into_iter().flatten().min()
     }
 
-    /// The terms after a rotation: what was the current secret is the previous one for `overlap`, and an older one ends
-    /// at once. A negative overlap counts as none.
+    /// The validity after a rotation: the current secret becomes the previous one for `overlap`, and an older one ends at
+    /// once. A negative overlap counts as zero.
     #[must_use]
     pub fn rotated(self, now: Timestamp, overlap: SignedDuration) -> Self {
         let until = now.saturating_add(overlap.max(SignedDuration::ZERO)).unwrap_or(Timestamp::MAX);
@@ -92,7 +91,7 @@ impl KeyValidity {
     }
 }
 
-/// Why a key cannot be made.
+/// Why a key cannot be created.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum InvalidKey {
     /// Its name.
@@ -101,15 +100,15 @@ pub enum InvalidKey {
     /// Its tags.
     #[error(transparent)]
     Tags(#[from] tags::Error),
-    /// A key has no user, so its daemons could run nobody's jobs (CONF-18).
+    /// A key has no user, so user-scoped daemons of a key could run no jobs (CONF-18).
     #[error("a key cannot have the tag scope=user: only daemons that join with a user's token can")]
     UserScope,
-    /// It would never be valid.
-    #[error("the key would expire at {0:.0}, which is past")]
+    /// It expires in the past.
+    #[error("the key would expire at {0:.0}, which is in the past")]
     Past(Timestamp),
 }
 
-/// Checks what a new key is made of: its name in lower case (KEY-2, KEY-3), its tags (TAG-4), its expiry.
+/// Checks a new key: its name in lower case (KEY-2, KEY-3), its tags (TAG-4), its expiry.
 pub fn validate(
     name: &str,
     key_tags: &BTreeMap<String, String>,
@@ -193,7 +192,7 @@ mod tests {
     }
 
     #[test]
-    fn conf_18_key_2_key_3_tag_4_what_a_key_may_not_be() {
+    fn conf_18_key_2_key_3_tag_4_invalid_keys_are_refused() {
         let tags = |pairs: &[(&str, &str)]| -> BTreeMap<String, String> {
             pairs.iter().map(|(key, value)| ((*key).to_owned(), (*value).to_owned())).collect()
         };

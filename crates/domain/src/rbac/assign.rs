@@ -20,8 +20,7 @@ pub fn may_assign_organization(subject: &Subject, organization: OrganizationId, 
     is_admin && decide(subject, Action::Create, object)
 }
 
-/// As [`may_assign_site`] for a stored name. A role of a newer release is not ours to judge: only who may assign any role
-/// may assign it.
+/// As [`may_assign_site`] for a stored name. A role of a newer release may be assigned by users who may assign any role.
 #[must_use]
 pub fn may_assign_site_name(subject: &Subject, name: &str) -> bool {
     may_assign_site(subject, name.parse().unwrap_or(SiteRole::Owner))
@@ -33,9 +32,9 @@ pub fn may_assign_organization_name(subject: &Subject, organization: Organizatio
     may_assign_organization(subject, organization, name.parse().unwrap_or(OrgRole::Admin))
 }
 
-/// Whether the subject may take over an account with these roles, by the names that are stored: whoever sets somebody's
-/// password can sign in as that person, so they must be allowed to assign every role of that person, in every
-/// organization. A token with limits takes over nobody, because whoever signs in has none.
+/// Whether the subject may take over an account with these stored role names. A user who sets the password of an account
+/// can sign in to it, so they must be allowed to assign each of its roles, in each organization. A token with limits is
+/// not enough, because a sign-in has no limits.
 #[must_use]
 pub fn may_take_over<'a>(
     subject: &Subject,

@@ -8,7 +8,7 @@ use super::role::{everybody_allows, member_allows, own_allows, own_personal_allo
 use super::{Action, OrgRole, Resource, Scopes, SiteRole};
 use crate::ids::{OrganizationId, UserId};
 
-/// Who asks.
+/// The user or token that acts.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Subject {
     /// The user.
@@ -17,11 +17,11 @@ pub struct Subject {
     pub site: BTreeSet<SiteRole>,
     /// Memberships, each with the roles held there.
     pub organizations: BTreeMap<OrganizationId, BTreeSet<OrgRole>>,
-    /// What the token presented may be used for at most.
+    /// What the presented token may be used for at most.
     pub scopes: Scopes,
 }
 
-/// What is asked about.
+/// The object of the action.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Object {
     /// Its kind.
@@ -30,7 +30,7 @@ pub struct Object {
     pub organization: Option<OrganizationId>,
     /// The user it belongs to, if any.
     pub owner: Option<UserId>,
-    /// Its id, where a token's allow list may name it.
+    /// Its id, if a token's allow list may name it.
     pub id: Option<Uuid>,
 }
 

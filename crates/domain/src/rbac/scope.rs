@@ -1,5 +1,5 @@
-//! What a token may be used for at most (scheduling-and-auth 4.7). A scope grants nothing: it is cut with what the user's
-//! roles allow.
+//! What a token may be used for at most (scheduling-and-auth 4.7). A scope grants nothing by itself: the user's roles must
+//! allow an action too.
 
 use std::collections::BTreeSet;
 
@@ -65,7 +65,8 @@ const COMPOSITE: &[(&str, &[Grant])] = &[
 ];
 
 /// Which single actions a token may be limited to, as `resource:action`, and as `resource:*` for all of a kind.
-/// Provisioner daemons and jobs are not among them: a token cannot be made to serve jobs only, keys are for that.
+/// Provisioner daemons and jobs are not among them: a token cannot be limited to serving jobs; provisioner keys are for
+/// that.
 const SINGLE: &[Grant] = &[
     (Resource::ApiKey, &[Create, Read, Update, Delete]),
     (Resource::File, &[Create, Read]),
@@ -115,7 +116,7 @@ impl Scopes {
         Self { actions: None, targets: None }
     }
 
-    /// Reads the scopes and the allow list that a request for a token names. None named means no limits.
+    /// Parses the scopes and the allow list of a request for a token. Without scopes there are no limits.
     pub fn parse<'a>(
         scopes: impl IntoIterator<Item = &'a str>,
         allow_list: impl IntoIterator<Item = &'a str>,
@@ -134,7 +135,7 @@ impl Scopes {
         Ok(read)
     }
 
-    /// Reads what was stored. What a newer release has added grants nothing here.
+    /// Parses stored scopes. Scopes of a newer release grant nothing here.
     #[must_use]
     pub fn from_stored<S: AsRef<str>>(scopes: &[S], allow_list: &[S]) -> Self {
         let mut read = Self::nothing();
@@ -176,8 +177,8 @@ impl Scopes {
         action_allowed && self.targets.as_ref().is_none_or(|targets| targets.iter().any(reaches))
     }
 
-    /// Whether a token with the other scopes may do nothing that this one may not: what a token must be asked before it
-    /// makes another one, or a narrow token could make itself a wide one.
+    /// Whether a token with the other scopes may do nothing that this one may not. Checked when a token creates another
+    /// token; otherwise a limited token could create an unlimited one.
     #[must_use]
     pub fn cover(&self, other: &Self) -> bool {
         let actions = match (&self.actions, &other.actions) {
@@ -206,7 +207,7 @@ impl Scopes {
     }
 }
 
-/// The name under which a scope is stored: the two old words have new ones.
+/// The name under which a scope is stored: two old names have new ones.
 #[must_use]
 pub fn stored_name(name: &str) -> &str {
     match name {

@@ -1,5 +1,5 @@
-//! Two fast indexes over the matching predicate: which daemons may run a job, and which jobs a daemon may run. Tests prove
-//! both equal to [`TagSet::satisfies`], which they ask in the end.
+//! Two indexes over the matching predicate: which daemons may run a job, and which jobs a daemon may run. Both call
+//! [`TagSet::satisfies`] for each candidate; tests compare them with it.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 
@@ -7,15 +7,15 @@ use super::{OWNER, SCOPE, TagSet};
 
 /// Entries by key and value of a tag.
 #[derive(Clone, Debug)]
-struct Pairs<K>(HashMap<String, HashMap<String, BTreeSet<K>>>);
+struct PairIndex<K>(HashMap<String, HashMap<String, BTreeSet<K>>>);
 
-impl<K> Default for Pairs<K> {
+impl<K> Default for PairIndex<K> {
     fn default() -> Self {
         Self(HashMap::new())
     }
 }
 
-impl<K: Copy + Ord> Pairs<K> {
+impl<K: Copy + Ord> PairIndex<K> {
     fn get(&self, key: &str, value: &str) -> Option<&BTreeSet<K>> {
         self.0.get(key)?.get(value)
     }
@@ -43,20 +43,19 @@ impl<K: Copy + Ord> Pairs<K> {
     }
 }
 
-/// Tag sets of daemons, to be asked with a job's.
+/// Tag sets of daemons, searched by the tags of a job.
 ///
-/// A question costs about as much as there are entries with the job's rarest pair; an entry costs a place for each of
-/// its pairs.
+/// A search costs as much as there are entries with the job's rarest tag; an entry takes memory for each of its tags.
 #[derive(Clone, Debug)]
 pub struct DaemonIndex<K> {
     sets: BTreeMap<K, TagSet>,
     untagged: BTreeSet<K>,
-    pairs: Pairs<K>,
+    pairs: PairIndex<K>,
 }
 
 impl<K> Default for DaemonIndex<K> {
     fn default() -> Self {
-        Self { sets: BTreeMap::new(), untagged: BTreeSet::new(), pairs: Pairs::default() }
+        Self { sets: BTreeMap::new(), untagged: BTreeSet::new(), pairs: PairIndex::default() }
     }
 }
 
@@ -73,7 +72,7 @@ impl<K: Copy + Ord> DaemonIndex<K> {
         self.sets.insert(entry, tags);
     }
 
-    /// Takes an entry out; says whether it was in.
+    /// Removes an entry; returns whether it existed.
     pub fn remove(&mut self, entry: K) -> bool {
         let Some(tags) = self.sets.remove(&entry) else { return false };
         self.untagged.remove(&entry);
@@ -107,43 +106,43 @@ impl<K: Copy + Ord> DaemonIndex<K> {
         self.sets.get(&entry)
     }
 
-    /// How many entries there are.
+    /// The number of entries.
     #[must_use]
     pub fn len(&self) -> usize {
         self.sets.len()
     }
 
-    /// Whether there is none.
+    /// Whether there are no entries.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.sets.is_empty()
     }
 }
 
-/// Where a job's set is filed: a daemon that satisfies it has this pair, or is untagged, or is anybody.
+/// Where a job's set is indexed: daemons that satisfy it have this tag, are untagged, or may be any.
 #[derive(Clone, Debug)]
-enum Filed {
+enum IndexEntry {
     Untagged,
     Empty,
     Pair(String, String),
 }
 
-/// Tag sets of jobs, to be asked with a daemon's.
+/// Tag sets of jobs, searched by the tags of a daemon.
 ///
-/// Each set is filed once, under the one of its pairs that fewest others are filed under; a question looks at what is
-/// filed under the daemon's pairs.
+/// Each set is indexed once, by the one of its tags that fewest others are indexed by. A search looks at the entries of
+/// the daemon's tags.
 #[derive(Clone, Debug)]
 pub struct JobIndex<K> {
-    sets: BTreeMap<K, (TagSet, Filed)>,
+    sets: BTreeMap<K, (TagSet, IndexEntry)>,
     untagged: BTreeSet<K>,
     empty: BTreeSet<K>,
-    pairs: Pairs<K>,
+    pairs: PairIndex<K>,
 }
 
 impl<K> Default for JobIndex<K> {
     fn default() -> Self {
         let (untagged, empty) = (BTreeSet::new(), BTreeSet::new());
-        Self { sets: BTreeMap::new(), untagged, empty, pairs: Pairs::default() }
+        Self { sets: BTreeMap::new(), untagged, empty, pairs: PairIndex::default() }
     }
 }
 
@@ -151,39 +150,39 @@ impl<K: Copy + Ord> JobIndex<K> {
     /// Adds an entry, or replaces its set.
     pub fn insert(&mut self, entry: K, tags: TagSet) {
         self.remove(entry);
-        let filed = self.place(&tags);
-        match &filed {
-            Filed::Untagged => {
+        let entry_key = self.entry_key(&tags);
+        match &entry_key {
+            IndexEntry::Untagged => {
                 self.untagged.insert(entry);
             }
-            Filed::Empty => {
+            IndexEntry::Empty => {
                 self.empty.insert(entry);
             }
-            Filed::Pair(key, value) => self.pairs.insert(key, value, entry),
+            IndexEntry::Pair(key, value) => self.pairs.insert(key, value, entry),
         }
-        self.sets.insert(entry, (tags, filed));
+        self.sets.insert(entry, (tags, entry_key));
     }
 
-    fn place(&self, tags: &TagSet) -> Filed {
+    fn entry_key(&self, tags: &TagSet) -> IndexEntry {
         if tags.is_untagged() {
-            return Filed::Untagged;
+            return IndexEntry::Untagged;
         }
-        // Nearly every daemon has the same scope and owner: those pairs come last.
+        // Nearly every daemon has the same scope and owner: those tags come last.
         let reserved = |key: &str| key == SCOPE || key == OWNER;
         let rank = |(key, value): &(&String, &String)| (reserved(key), self.pairs.count(key, value));
         match tags.as_map().iter().min_by_key(rank) {
-            None => Filed::Empty,
-            Some((key, value)) => Filed::Pair(key.clone(), value.clone()),
+            None => IndexEntry::Empty,
+            Some((key, value)) => IndexEntry::Pair(key.clone(), value.clone()),
         }
     }
 
-    /// Takes an entry out; says whether it was in.
+    /// Removes an entry; returns whether it existed.
     pub fn remove(&mut self, entry: K) -> bool {
-        let Some((_, filed)) = self.sets.remove(&entry) else { return false };
-        match filed {
-            Filed::Untagged => self.untagged.remove(&entry),
-            Filed::Empty => self.empty.remove(&entry),
-            Filed::Pair(key, value) => {
+        let Some((_, entry_key)) = self.sets.remove(&entry) else { return false };
+        match entry_key {
+            IndexEntry::Untagged => self.untagged.remove(&entry),
+            IndexEntry::Empty => self.empty.remove(&entry),
+            IndexEntry::Pair(key, value) => {
                 self.pairs.remove(&key, &value, entry);
                 true
             }
@@ -193,19 +192,20 @@ impl<K: Copy + Ord> JobIndex<K> {
     /// The entries whose jobs a daemon with these tags may run, in no particular order.
     pub fn satisfied_by(&self, daemon: &TagSet) -> impl Iterator<Item = K> {
         let untagged = daemon.is_untagged().then_some(&self.untagged);
-        let filed = daemon.as_map().iter().filter_map(|(key, value)| self.pairs.get(key, value)).flatten();
+        let entry_key =
+            daemon.as_map().iter().filter_map(|(key, value)| self.pairs.get(key, value)).flatten();
         let tagged =
-            filed.filter(|entry| self.sets.get(entry).is_some_and(|(tags, _)| daemon.satisfies(tags)));
+            entry_key.filter(|entry| self.sets.get(entry).is_some_and(|(tags, _)| daemon.satisfies(tags)));
         untagged.into_iter().flatten().chain(&self.empty).chain(tagged).copied()
     }
 
-    /// How many entries there are.
+    /// The number of entries.
     #[must_use]
     pub fn len(&self) -> usize {
         self.sets.len()
     }
 
-    /// Whether there is none.
+    /// Whether there are no entries.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.sets.is_empty()
@@ -216,25 +216,25 @@ impl<K: Copy + Ord> JobIndex<K> {
 mod tests {
     use super::*;
 
-    /// Daemons come and go for months: nothing of them may stay behind.
+    /// A server runs for months, so removed entries must free their memory.
     #[test]
-    fn what_is_taken_out_leaves_nothing_behind() {
+    fn removed_entries_leave_nothing_behind() {
         let tagged = TagSet::from_stored(BTreeMap::from([("a".to_owned(), "1".to_owned())]));
-        let (mut offers, mut demands) = (DaemonIndex::default(), JobIndex::default());
+        let (mut daemons, mut jobs) = (DaemonIndex::default(), JobIndex::default());
         for (entry, tags) in [TagSet::untagged(), tagged, TagSet::default()].into_iter().enumerate() {
-            offers.insert(entry, tags.clone());
-            demands.insert(entry, tags.clone());
+            daemons.insert(entry, tags.clone());
+            jobs.insert(entry, tags.clone());
             // Once more, with another set in between.
-            offers.insert(entry, TagSet::untagged());
-            demands.insert(entry, TagSet::untagged());
-            offers.insert(entry, tags.clone());
-            demands.insert(entry, tags);
+            daemons.insert(entry, TagSet::untagged());
+            jobs.insert(entry, TagSet::untagged());
+            daemons.insert(entry, tags.clone());
+            jobs.insert(entry, tags);
         }
         for entry in 0..3 {
-            assert!(offers.remove(entry) && demands.remove(entry));
+            assert!(daemons.remove(entry) && jobs.remove(entry));
         }
-        assert!(offers.is_empty() && offers.untagged.is_empty() && offers.pairs.0.is_empty());
-        assert!(demands.is_empty() && demands.untagged.is_empty());
-        assert!(demands.empty.is_empty() && demands.pairs.0.is_empty());
+        assert!(daemons.is_empty() && daemons.untagged.is_empty() && daemons.pairs.0.is_empty());
+        assert!(jobs.is_empty() && jobs.untagged.is_empty());
+        assert!(jobs.empty.is_empty() && jobs.pairs.0.is_empty());
     }
 }

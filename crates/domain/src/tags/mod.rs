@@ -4,7 +4,7 @@
 
 mod index;
 mod precedence;
-mod table;
+mod published_table;
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -13,10 +13,10 @@ use serde::{Deserialize, Serialize};
 
 pub use self::index::{DaemonIndex, JobIndex};
 pub use self::precedence::{for_build, for_import, needs_source};
-pub use self::table::published_table;
+pub use self::published_table::published_table;
 use crate::ids::{OrganizationId, UserId};
 
-/// The reserved key that says whose jobs a daemon takes.
+/// The reserved key that says whose jobs a daemon runs.
 pub const SCOPE: &str = "scope";
 /// The reserved key that names the owner of a user-scoped set.
 pub const OWNER: &str = "owner";
@@ -50,7 +50,7 @@ pub enum Error {
     TooLong(usize),
 }
 
-/// How many tags a set may have. Every job and daemon carries its set about, so it has a bound.
+/// How many tags a set may have. Every job and daemon has a set in memory, so it is bounded.
 pub const MAX_TAGS: usize = 1000;
 /// How long a key or value may be, in bytes.
 pub const MAX_TAG_BYTES: usize = 4096;
@@ -81,7 +81,7 @@ impl TagSet {
         Self(tags)
     }
 
-    /// Takes a map as it is, for sets that were canonical when they were stored, or that are legacy (TAG-9).
+    /// The map as it is, for sets that were canonical when they were stored, or that are legacy (TAG-9).
     #[must_use]
     pub const fn from_stored(tags: BTreeMap<String, String>) -> Self {
         Self(tags)
@@ -138,7 +138,7 @@ impl fmt::Display for TagSet {
     }
 }
 
-/// What a daemon offers.
+/// Which jobs a daemon can run.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct DaemonCapabilities<'a> {
     /// The organization it joined.
@@ -149,7 +149,7 @@ pub struct DaemonCapabilities<'a> {
     pub tags: &'a TagSet,
 }
 
-/// What a job asks for.
+/// What a job requires of a daemon.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct JobRequirements<'a> {
     /// The organization it belongs to.
@@ -162,10 +162,10 @@ pub struct JobRequirements<'a> {
 
 /// The whole matching predicate (scheduling-and-auth 1.2): organization, type, tags.
 #[must_use]
-pub fn matches(offer: &DaemonCapabilities<'_>, demand: &JobRequirements<'_>) -> bool {
-    offer.organization == demand.organization
-        && offer.provisioners.iter().any(|kind| kind == demand.provisioner)
-        && offer.tags.satisfies(demand.tags)
+pub fn matches(daemon: &DaemonCapabilities<'_>, job: &JobRequirements<'_>) -> bool {
+    daemon.organization == job.organization
+        && daemon.provisioners.iter().any(|kind| kind == job.provisioner)
+        && daemon.tags.satisfies(job.tags)
 }
 
 /// Splits `key=value` at the first `=` (TAG-5); the value may contain `=` and may be empty.
@@ -177,7 +177,7 @@ pub fn parse_pair(text: &str) -> Result<(String, String), Error> {
     Ok((key.to_owned(), value.to_owned()))
 }
 
-/// Refuses a NUL in any key or value (TAG-4), and what exceeds the bounds.
+/// Refuses a NUL in any key or value (TAG-4), and sets that exceed the bounds.
 pub fn validate(tags: &BTreeMap<String, String>) -> Result<(), Error> {
     if tags.len() > MAX_TAGS {
         return Err(Error::TooMany(tags.len()));
@@ -226,8 +226,8 @@ mod tests {
     fn type_must_be_offered() {
         let types = ["echo".to_owned()];
         let (organization, tags) = (OrganizationId::random(), set("O"));
-        let offer = DaemonCapabilities { organization, provisioners: &types, tags: &tags };
-        assert!(!matches(&offer, &JobRequirements { organization, provisioner: "terraform", tags: &tags }));
+        let daemon = DaemonCapabilities { organization, provisioners: &types, tags: &tags };
+        assert!(!matches(&daemon, &JobRequirements { organization, provisioner: "terraform", tags: &tags }));
     }
 
     #[test]
@@ -259,7 +259,7 @@ mod tests {
     }
 
     #[test]
-    fn tag_9_an_empty_job_set_matches_everybody() {
+    fn tag_9_an_empty_job_set_matches_every_daemon() {
         assert!(set("O e").satisfies(&TagSet::default()));
     }
 

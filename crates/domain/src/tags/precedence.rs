@@ -1,12 +1,12 @@
-//! Which tags a job gets when a template, a request and an import each name some (scheduling-and-auth 1.4).
+//! Which tags a job gets from a template, a request and an import (scheduling-and-auth 1.4).
 
 use std::collections::BTreeMap;
 
 use super::{OWNER, TagSet};
 use crate::ids::UserId;
 
-/// The tags of an import: those that the template's source sets, and over them those of the request (TAG-11). User scope
-/// belongs to whoever imports, whatever either of them says (TAG-12).
+/// The tags of an import: those of the template's source, overridden by those of the request (TAG-11). User scope
+/// belongs to the importing user, whatever owner they name (TAG-12).
 #[must_use]
 pub fn for_import(
     requester: UserId,
@@ -16,16 +16,15 @@ pub fn for_import(
     TagSet::canonical(requester, [workspace_tags, request])
 }
 
-/// Whether an import has to know what the source sets for this tag: not when the request sets it (TAG-14). An empty value
-/// in a request sets nothing (TAG-3).
+/// Whether an import needs the value that the source has for this tag: not if the request sets it (TAG-14). An empty
+/// value in a request sets nothing (TAG-3).
 #[must_use]
 pub fn needs_source(key: &str, request: &BTreeMap<String, String>) -> bool {
     request.get(key).is_none_or(String::is_empty)
 }
 
-/// The tags of a build: those of the import, and over them, as they are and even when empty, those that the template's
-/// source sets for this build (TAG-17, TAG-18: the opposite order of an import). User scope belongs to the workspace's
-/// owner (TAG-20).
+/// The tags of a build: those of the import, overridden by those that the template's source sets for this build, empty
+/// ones included (TAG-17, TAG-18: the opposite order of an import). User scope belongs to the workspace's owner (TAG-20).
 ///
 /// Officially a template may also write another user's id into `owner` and so reach that user's own daemons with other
 /// people's builds. A user-scoped daemon runs its owner's jobs only, so here the owner of a user-scoped build is always

@@ -2,7 +2,6 @@
 
 mod enums;
 mod explain;
-mod guide;
 mod keys;
 mod lifecycle;
 mod limits;
@@ -10,4 +9,5 @@ mod names;
 mod parameters;
 mod queue;
 mod rbac;
+mod reason_table;
 mod tags;

@@ -138,24 +138,24 @@ proptest! {
     fn the_indexes_answer_as_the_predicate_after_any_changes(
         changes in changes(), asked in proptest::collection::vec((0_u64..1 << FEW).prop_map(consistent), 1..8),
     ) {
-        let (mut offers, mut demands) = (DaemonIndex::default(), JobIndex::default());
+        let (mut daemons, mut jobs) = (DaemonIndex::default(), JobIndex::default());
         let mut plain: BTreeMap<u16, u64> = BTreeMap::new();
         for (entry, mask) in changes {
             if let Some(mask) = mask {
                 plain.insert(entry, mask);
-                offers.insert(entry, set(mask));
-                demands.insert(entry, set(mask));
+                daemons.insert(entry, set(mask));
+                jobs.insert(entry, set(mask));
             } else {
                 let was = plain.remove(&entry).is_some();
-                prop_assert_eq!((offers.remove(entry), demands.remove(entry)), (was, was));
+                prop_assert_eq!((daemons.remove(entry), jobs.remove(entry)), (was, was));
             }
         }
-        prop_assert_eq!((offers.len(), demands.len()), (plain.len(), plain.len()));
+        prop_assert_eq!((daemons.len(), jobs.len()), (plain.len(), plain.len()));
         for mask in asked.into_iter().chain([0, UNTAGGED]) {
-            let daemons: Vec<_> = offers.that_satisfy(&set(mask)).collect();
+            let daemons: Vec<_> = daemons.that_satisfy(&set(mask)).collect();
             let expected: Vec<_> = plain.iter().filter(|(_, has)| takes(**has, mask)).map(|(e, _)| *e).collect();
             prop_assert_eq!(daemons, expected);
-            let mut jobs: Vec<_> = demands.satisfied_by(&set(mask)).collect();
+            let mut jobs: Vec<_> = jobs.satisfied_by(&set(mask)).collect();
             jobs.sort_unstable();
             let expected: Vec<_> = plain.iter().filter(|(_, job)| takes(mask, **job)).map(|(e, _)| *e).collect();
             prop_assert_eq!(jobs, expected);
@@ -179,23 +179,23 @@ fn ten_thousand_daemons_and_a_thousand_tag_sets() {
     };
     let daemons: Vec<u64> = (0..10_000).map(|_| random()).collect();
     let jobs: Vec<u64> = (0..1000).map(|_| random()).collect();
-    let mut offers = DaemonIndex::default();
+    let mut daemons = DaemonIndex::default();
     for (entry, mask) in daemons.iter().enumerate() {
-        offers.insert(entry, set(*mask));
+        daemons.insert(entry, set(*mask));
     }
-    let mut demands = JobIndex::default();
+    let mut jobs = JobIndex::default();
     for (entry, mask) in jobs.iter().enumerate() {
-        demands.insert(entry, set(*mask));
+        jobs.insert(entry, set(*mask));
     }
     let mut found: Vec<Vec<usize>> = vec![Vec::new(); daemons.len()];
     for (job, mask) in jobs.iter().enumerate() {
-        let able: Vec<_> = offers.that_satisfy(&set(*mask)).collect();
+        let able: Vec<_> = daemons.that_satisfy(&set(*mask)).collect();
         let expected: Vec<_> = (0..daemons.len()).filter(|daemon| takes(daemons[*daemon], *mask)).collect();
         assert_eq!(able, expected);
         able.into_iter().for_each(|daemon| found[daemon].push(job));
     }
     for (daemon, expected) in found.into_iter().enumerate() {
-        let mut able: Vec<_> = demands.satisfied_by(&set(daemons[daemon])).collect();
+        let mut able: Vec<_> = jobs.satisfied_by(&set(daemons[daemon])).collect();
         able.sort_unstable();
         assert_eq!(able, expected);
     }

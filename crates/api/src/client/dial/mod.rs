@@ -69,25 +69,30 @@ impl Dialer {
     /// [`Error::Status`] with the server's (or the proxy's) answer when it is not a 101; otherwise what went wrong on the way.
     pub async fn open(&self, url: &Url, headers: HeaderMap) -> Result<UpgradedConnection, Error> {
         let call = Call::new(Method::GET, url);
-        let connecting = tokio::time::timeout(self.connect, self.reach(&call, url));
+        let connecting = tokio::time::timeout(self.connect, self.connect(&call, url));
         let conn = connecting.await.map_err(|_| call.timeout(self.connect, "connecting"))??;
         let upgrading = tokio::time::timeout(self.handshake, upgrade::websocket(&call, conn, url, headers));
         upgrading.await.map_err(|_| call.timeout(self.handshake, "waiting for the upgrade"))?
     }
 
-    async fn reach(&self, call: &Call, url: &Url) -> Result<BoxedByteStream, Error> {
+    async fn connect(&self, call: &Call, url: &Url) -> Result<BoxedByteStream, Error> {
         let conn = match &self.proxy {
             None => tcp::connect(url).await.map_err(|error| call.transport(error))?,
-            Some(proxy) => self.through(call, proxy, url).await?,
+            Some(proxy) => self.connect_through_proxy(call, proxy, url).await?,
         };
-        if matches!(url.scheme(), "https" | "wss") { self.secure(call, conn, url).await } else { Ok(conn) }
+        if matches!(url.scheme(), "https" | "wss") { self.start_tls(call, conn, url).await } else { Ok(conn) }
     }
 
-    async fn through(&self, call: &Call, proxy: &Url, url: &Url) -> Result<BoxedByteStream, Error> {
+    async fn connect_through_proxy(
+        &self,
+        call: &Call,
+        proxy: &Url,
+        url: &Url,
+    ) -> Result<BoxedByteStream, Error> {
         let proxy_call = Call::new(Method::CONNECT, proxy);
         let mut conn = tcp::connect(proxy).await.map_err(|error| proxy_call.transport(error))?;
         if proxy.scheme() == "https" {
-            conn = self.secure(&proxy_call, conn, proxy).await?;
+            conn = self.start_tls(&proxy_call, conn, proxy).await?;
         }
         upgrade::tunnel(&proxy_call, conn, proxy, url).await.map_err(|error| match error.status() {
             Some(StatusCode::PROXY_AUTHENTICATION_REQUIRED) => call.protocol(
@@ -97,7 +102,12 @@ impl Dialer {
         })
     }
 
-    async fn secure(&self, call: &Call, conn: BoxedByteStream, url: &Url) -> Result<BoxedByteStream, Error> {
+    async fn start_tls(
+        &self,
+        call: &Call,
+        conn: BoxedByteStream,
+        url: &Url,
+    ) -> Result<BoxedByteStream, Error> {
         let name = match url.host() {
             Some(Host::Domain(name)) => ServerName::try_from(name.to_owned()).ok(),
             Some(Host::Ipv4(address)) => Some(ServerName::from(std::net::IpAddr::V4(address))),
@@ -144,7 +154,7 @@ impl Client {
         }
         let result = self.server.dialer.open(&self.url(path, query), headers).await;
         if let Ok(upgraded) = &result {
-            self.saw(&upgraded.headers);
+            self.record_headers(&upgraded.headers);
         }
         result
     }

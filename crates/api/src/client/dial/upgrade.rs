@@ -12,7 +12,7 @@ use tokio_tungstenite::tungstenite::handshake::derive_accept_key;
 use url::Url;
 
 use super::{BoxedByteStream, UpgradedConnection};
-use crate::client::error::{Call, Error, Refusal};
+use crate::client::error::{Call, Error, ErrorResponse};
 
 /// Longest header of an answer.
 const HEADER_LIMIT: usize = 64 << 10;
@@ -108,7 +108,7 @@ async fn exchange(
         let (status, headers) = (response.status(), response.headers().clone());
         if status != wanted {
             let body = start_of(response.into_body()).await;
-            return Err(Error::Status(Box::new(Refusal::read(call.clone(), status, &headers, &body))));
+            return Err(Error::Status(Box::new(ErrorResponse::read(call.clone(), status, &headers, &body))));
         }
         let stream = hyper::upgrade::on(response).await.map_err(|error| call.transport(error))?;
         Ok(UpgradedConnection { stream: Box::new(TokioIo::new(stream)), headers })

@@ -1,34 +1,34 @@
-//! Reads providers from variables `CODER_EXTERNAL_AUTH_<N>_<FIELD>`, as the official server does; mistakes are found at
-//! start.
+//! Reads providers from variables `CODER_EXTERNAL_AUTH_<N>_<FIELD>`, as the official server does. Mistakes are reported
+//! at the start.
 
 use std::collections::BTreeMap;
 
 use regex::Regex;
 use url::Url;
 
-use super::defaults::{self, Product};
+use super::products::{self, Product};
 use super::{Flow, Provider};
 use crate::names;
 use crate::secret::Secret;
 
-/// How the names of the variables begin; a number and the field follow.
+/// The prefix of the variables' names; a number and the field follow.
 pub const PREFIX: &str = "CODER_EXTERNAL_AUTH_";
 const KEY_ICON: &str = "/emojis/1f511.png";
 
-/// Why the providers cannot be used. No text has a value that may be secret.
+/// Why the providers cannot be used. The texts contain no value that may be secret.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum Error {
-    /// A number was left out.
+    /// A number is missing.
     #[error(
-        "{PREFIX}{found}_… is set, but nothing of number {missing}: number the providers from 0 without gaps"
+        "{PREFIX}{found}_… is set, but no variable with number {missing}: number the providers from 0 without gaps"
     )]
     MissingNumber {
-        /// The first number that is missing.
+        /// The first missing number.
         missing: usize,
-        /// The next one that is there.
+        /// The next number that is set.
         found: usize,
     },
-    /// A field that is needed is missing.
+    /// A required field is missing.
     #[error("{PREFIX}{number}_{field} is missing: set it")]
     Missing {
         /// The provider's number.
@@ -36,7 +36,7 @@ pub enum Error {
         /// The field.
         field: &'static str,
     },
-    /// The id cannot be part of an address.
+    /// The id is not a valid name.
     #[error("{PREFIX}{number}_ID (or _TYPE) {id:?} {source}")]
     Id {
         /// The provider's number.
@@ -56,8 +56,8 @@ pub enum Error {
         /// The id.
         id: String,
     },
-    /// A field is no HTTP address.
-    #[error("{PREFIX}{number}_{field} is no http:// or https:// URL")]
+    /// A field is not an HTTP URL.
+    #[error("{PREFIX}{number}_{field} is not an http:// or https:// URL")]
     InvalidUrl {
         /// The provider's number.
         number: usize,
@@ -73,14 +73,14 @@ pub enum Error {
         field: &'static str,
     },
     /// The expression does not compile.
-    #[error("{PREFIX}{number}_REGEX is no regular expression")]
+    #[error("{PREFIX}{number}_REGEX is not a regular expression")]
     InvalidRegex {
         /// The provider's number.
         number: usize,
     },
 }
 
-/// Reads the providers. Other variables, fields of newer releases and empty values are passed over.
+/// Reads the providers. Other variables, fields of newer releases and empty values are ignored.
 ///
 /// # Errors
 /// The first mistake, in the order of numbers.
@@ -89,7 +89,7 @@ pub fn from_env(variables: impl IntoIterator<Item = (String, String)>) -> Result
     for (name, value) in variables {
         let numbered_field = name.strip_prefix(PREFIX).and_then(|rest| rest.split_once('_'));
         let Some((number, field)) = numbered_field else { continue };
-        // The variables with which builds get tokens begin in the same way.
+        // The variables that give tokens to builds have the same prefix.
         let (Ok(number), false) = (number.parse(), value.is_empty()) else { continue };
         numbered.entry(number).or_default().insert(field.to_owned(), value);
     }
@@ -118,7 +118,7 @@ impl Fields {
         let id = id.or_else(|| kind.clone()).ok_or(Error::Missing { number: self.number, field: "TYPE" })?;
         names::name(&id).map_err(|source| Error::Id { number: self.number, id: id.clone(), source })?;
         let kind = kind.unwrap_or_else(|| id.clone()).to_ascii_lowercase();
-        let product = defaults::product(&kind);
+        let product = products::product(&kind);
         let client_id = self.need("CLIENT_ID")?;
         let auth_url = self.url("AUTH_URL")?;
         let base = product.map(|product| product.base(auth_url.as_ref()));
@@ -221,7 +221,7 @@ mod tests {
     ];
 
     #[test]
-    fn a_provider_of_ones_own_says_everything() {
+    fn a_custom_provider_names_every_field() {
         let corp = one(OWN);
         assert_eq!(
             (corp.id.as_str(), corp.kind.as_str(), corp.display_name.as_str()),
@@ -242,7 +242,7 @@ mod tests {
     }
 
     #[test]
-    fn github_and_gitlab_need_a_client_only() {
+    fn github_and_gitlab_need_only_a_client() {
         let github = one(&["0_TYPE=github", "0_CLIENT_ID=us"]);
         assert_eq!((github.id.as_str(), github.display_name.as_str()), ("github", "GitHub"));
         assert_eq!(github.token_url.as_str(), "https://github.com/login/oauth/access_token");
@@ -260,31 +260,31 @@ mod tests {
 
     #[test]
     fn mistakes_name_the_variable() {
-        let said = |text: &[&str]| of(text).unwrap_err().to_string();
+        let error = |text: &[&str]| of(text).unwrap_err().to_string();
         let without = |field: &str| {
             let kept: Vec<_> = OWN.iter().filter(|line| !line.starts_with(field)).copied().collect();
-            said(&kept)
+            error(&kept)
         };
         assert!(without("0_CLIENT_ID").contains("CODER_EXTERNAL_AUTH_0_CLIENT_ID is missing"));
         assert!(without("0_AUTH_URL").contains("0_AUTH_URL is missing"));
         assert!(without("0_TOKEN_URL").contains("0_TOKEN_URL is missing"));
-        assert!(said(&["0_CLIENT_ID=x"]).contains("0_TYPE is missing"));
+        assert!(error(&["0_CLIENT_ID=x"]).contains("0_TYPE is missing"));
         let hub = ["0_TYPE=github", "0_CLIENT_ID=x"];
-        let with = |more: &[&'static str]| said(&[&hub[..], more].concat());
-        assert!(with(&["2_TYPE=gitlab", "2_CLIENT_ID=x"]).contains("nothing of number 1"));
+        let with = |more: &[&'static str]| error(&[&hub[..], more].concat());
+        assert!(with(&["2_TYPE=gitlab", "2_CLIENT_ID=x"]).contains("no variable with number 1"));
         assert!(with(&["1_ID=github", "1_TYPE=github", "1_CLIENT_ID=y"]).contains("number 0 too"));
         assert!(with(&["0_ID=a/b"]).contains("\"a/b\" must consist of"));
-        assert!(with(&["0_TOKEN_URL=ftp://x"]).contains("0_TOKEN_URL is no http"));
-        assert!(with(&["0_REGEX=("]).contains("0_REGEX is no regular"));
+        assert!(with(&["0_TOKEN_URL=ftp://x"]).contains("0_TOKEN_URL is not an http"));
+        assert!(with(&["0_REGEX=("]).contains("0_REGEX is not a regular"));
         assert!(with(&["0_NO_REFRESH=maybe"]).contains("0_NO_REFRESH is neither"));
         assert!(
-            said(&["0_TYPE=gitlab", "0_CLIENT_ID=x", "0_DEVICE_FLOW=1"])
+            error(&["0_TYPE=gitlab", "0_CLIENT_ID=x", "0_DEVICE_FLOW=1"])
                 .contains("0_DEVICE_CODE_URL is missing")
         );
     }
 
     #[test]
-    fn other_variables_are_passed_over() {
+    fn other_variables_are_ignored() {
         assert!(of(&["ACCESS_TOKEN_github=t", "0_TYPE=", "PROVIDERS=x"]).unwrap().is_empty());
         assert_eq!(of(&["0_TYPE=github", "0_CLIENT_ID=x", "0_REVOKE_URL=y"]).unwrap().len(), 1);
     }

@@ -32,17 +32,17 @@ impl Client {
 
     /// Deletes an account that owns no workspaces.
     pub async fn delete_user(&self, user: UserId) -> Result<(), Error> {
-        self.order(Method::DELETE, &paths::user(user)).await
+        self.command(Method::DELETE, &paths::user(user)).await
     }
 
     /// Locks an account.
     pub async fn suspend_user(&self, user: UserId) -> Result<User, Error> {
-        self.ask(Method::PUT, &paths::user_suspend(user), &[]).await
+        self.send_empty(Method::PUT, &paths::user_suspend(user), &[]).await
     }
 
     /// Unlocks an account.
     pub async fn activate_user(&self, user: UserId) -> Result<User, Error> {
-        self.ask(Method::PUT, &paths::user_activate(user), &[]).await
+        self.send_empty(Method::PUT, &paths::user_activate(user), &[]).await
     }
 
     /// An account's roles on the site and in organizations.
@@ -62,7 +62,7 @@ impl Client {
 
     /// Changes a password; the old one is needed for one's own.
     pub async fn update_password(&self, user: &str, request: &UpdatePasswordRequest) -> Result<(), Error> {
-        self.tell(Method::PUT, &paths::user_password(user), request).await
+        self.send_without_answer(Method::PUT, &paths::user_password(user), request).await
     }
 
     /// Makes a token for somebody; this is the only time it is seen.
@@ -95,7 +95,7 @@ impl Client {
 
     /// Deletes an empty organization.
     pub async fn delete_organization(&self, organization: OrganizationId) -> Result<(), Error> {
-        self.order(Method::DELETE, &paths::organization(organization)).await
+        self.command(Method::DELETE, &paths::organization(organization)).await
     }
 
     /// The members of an organization, by name.
@@ -109,12 +109,12 @@ impl Client {
         organization: OrganizationId,
         user: &str,
     ) -> Result<OrganizationMember, Error> {
-        self.ask(Method::POST, &paths::member(organization, user), &[]).await
+        self.send_empty(Method::POST, &paths::member(organization, user), &[]).await
     }
 
     /// Removes a member.
     pub async fn remove_member(&self, organization: OrganizationId, user: &str) -> Result<(), Error> {
-        self.order(Method::DELETE, &paths::member(organization, user)).await
+        self.command(Method::DELETE, &paths::member(organization, user)).await
     }
 
     /// The roles there are in an organization, and whether the caller may assign them.

@@ -1,4 +1,4 @@
-//! The table of reasons that `docs/provisioners.md` prints, made of the same words that people get to see.
+//! The table of reasons in `docs/provisioners.md`, made of the texts that people see.
 
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
@@ -43,17 +43,17 @@ fn examples() -> [Reason; Reason::CODES.len()] {
     ]
 }
 
-/// The table in Markdown: each code, what it says in an example, and what to do.
+/// The table in Markdown: each code, an example of its message, and what to do.
 #[must_use]
 pub fn published_reasons() -> String {
     let tags = BTreeMap::from([("environment".to_owned(), "on_prem".to_owned())]);
     let tags = TagSet::canonical(UserId::NIL, [&tags]);
     let mut text = String::from("| code | for example | next step |\n| --- | --- | --- |\n");
     for reason in examples() {
-        let wanted = if reason.code() == "untagged_job" { &TagSet::untagged() } else { &tags };
+        let job = if reason.code() == "untagged_job" { &TagSet::untagged() } else { &tags };
         // Written to a String, which cannot fail.
         let _ =
-            writeln!(text, "| `{}` | {} | {} |", reason.code(), reason.message(), reason.next_step(wanted));
+            writeln!(text, "| `{}` | {} | {} |", reason.code(), reason.message(), reason.next_step(job));
     }
     text
 }

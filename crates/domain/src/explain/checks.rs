@@ -1,24 +1,24 @@
-//! How far a daemon gets on its way to a job: the first gate that it fails.
+//! The first check that a daemon fails for a job.
 
 use jiff::{SignedDuration, Timestamp};
 
 use super::{Daemon, Job, KeyState, NamedDaemon, Presence};
 use crate::tags::{self, DaemonCapabilities, JobRequirements, OWNER, SCOPE, TagSet};
 
-/// How many pairs of a job a daemon does not have.
+/// How many tags of a job a daemon does not have.
 #[derive(Clone, Copy, Debug, Default)]
-pub(super) struct Gap {
+pub(super) struct UnmetTags {
     pub(super) missing: usize,
     pub(super) different: usize,
 }
 
-impl Gap {
+impl UnmetTags {
     fn between(job: &TagSet, daemon: &TagSet) -> Self {
-        let mut gap = Self::default();
+        let mut unmet_tags = Self::default();
         for (_, _, has) in unmet(job, daemon) {
-            if has.is_some() { gap.different += 1 } else { gap.missing += 1 }
+            if has.is_some() { unmet_tags.different += 1 } else { unmet_tags.missing += 1 }
         }
-        gap
+        unmet_tags
     }
 
     pub(super) const fn pairs(self) -> usize {
@@ -26,12 +26,12 @@ impl Gap {
     }
 }
 
-/// The pairs of a job that a daemon does not have, each with the value it has instead.
+/// The tags of a job that a daemon does not have, each with the value that it has instead.
 pub(super) fn unmet<'a>(
     job: &'a TagSet,
     daemon: &'a TagSet,
 ) -> impl Iterator<Item = (&'a str, &'a str, Option<&'a str>)> {
-    // The owner follows from the scope; it is worth a word only where the scopes agree.
+    // The owner depends on the scope, so it is compared only if the scopes are equal.
     let same_scope = job.get(SCOPE) == daemon.get(SCOPE);
     let pairs = job.as_map().iter().filter(move |(key, _)| same_scope || *key != OWNER);
     pairs
@@ -39,8 +39,8 @@ pub(super) fn unmet<'a>(
         .filter(|(_, wants, has)| *has != Some(wants))
 }
 
-/// The first gate that a daemon fails.
-pub(super) enum Obstacle {
+/// The first check that a daemon fails.
+pub(super) enum CheckFailure {
     None,
     Busy,
     Unhealthy,
@@ -48,15 +48,15 @@ pub(super) enum Obstacle {
     NotSeen,
     KeyExpired(Timestamp),
     KeyRevoked(Timestamp),
-    Tags(Gap),
-    /// The jobs of another user only; whether it has the job's tags beside that.
+    Tags(UnmetTags),
+    /// It runs the jobs of another user only; whether it has the other tags of the job.
     OtherUser {
-        fits: bool,
+        tags_match: bool,
     },
 }
 
 impl Daemon<'_> {
-    /// Whether it is there (gate 5). A last sign of life in the future, after a jump of the clock, counts as now.
+    /// Whether it is present (check 5). A last sign of life in the future, after a jump of the clock, counts as now.
     #[must_use]
     pub fn is_present(&self, now: Timestamp, stale_after: SignedDuration) -> bool {
         match self.presence {
@@ -88,23 +88,28 @@ impl Daemon<'_> {
         self.tags.is_user_scoped() && self.tags.owner() != user
     }
 
-    pub(super) fn obstacle(&self, job: &Job<'_>, now: Timestamp, stale_after: SignedDuration) -> Obstacle {
+    pub(super) fn first_failure(
+        &self,
+        job: &Job<'_>,
+        now: Timestamp,
+        stale_after: SignedDuration,
+    ) -> CheckFailure {
         if !self.matches(job) {
             return if self.serves_another_user(job) {
-                let fits = unmet(job.tags, self.tags).all(|(key, ..)| key == SCOPE || key == OWNER);
-                Obstacle::OtherUser { fits }
+                let tags_match = unmet(job.tags, self.tags).all(|(key, ..)| key == SCOPE || key == OWNER);
+                CheckFailure::OtherUser { tags_match }
             } else {
-                Obstacle::Tags(Gap::between(job.tags, self.tags))
+                CheckFailure::Tags(UnmetTags::between(job.tags, self.tags))
             };
         }
         match self.key {
-            KeyState::Expired(at) => Obstacle::KeyExpired(at),
-            KeyState::Revoked(at) => Obstacle::KeyRevoked(at),
-            KeyState::None | KeyState::Live if !self.is_present(now, stale_after) => Obstacle::NotSeen,
-            KeyState::None | KeyState::Live if self.draining => Obstacle::Draining,
-            KeyState::None | KeyState::Live if !self.problem.is_empty() => Obstacle::Unhealthy,
-            KeyState::None | KeyState::Live if self.busy >= self.slots => Obstacle::Busy,
-            KeyState::None | KeyState::Live => Obstacle::None,
+            KeyState::Expired(at) => CheckFailure::KeyExpired(at),
+            KeyState::Revoked(at) => CheckFailure::KeyRevoked(at),
+            KeyState::None | KeyState::Live if !self.is_present(now, stale_after) => CheckFailure::NotSeen,
+            KeyState::None | KeyState::Live if self.draining => CheckFailure::Draining,
+            KeyState::None | KeyState::Live if !self.problem.is_empty() => CheckFailure::Unhealthy,
+            KeyState::None | KeyState::Live if self.busy >= self.slots => CheckFailure::Busy,
+            KeyState::None | KeyState::Live => CheckFailure::None,
         }
     }
 
@@ -113,12 +118,12 @@ impl Daemon<'_> {
     }
 }
 
-/// The last instant at which something able to run the job was seen, for the reaper of waiting jobs: it fails a job
-/// only when this lies further back than the configured time, whatever the length of the queue.
+/// The last instant at which a daemon was seen that could run the job. The reaper ends a waiting job only if this is
+/// longer ago than the configured time, however long the queue is.
 ///
-/// Able is a daemon of the job's organization, type and tags whose key is live; busy and draining ones are. The result
-/// is never before the job began to wait, nor before `watched_since`, the instant from which this server could have
-/// seen a daemon: after a server's downtime daemons get the whole time to come back.
+/// A daemon could run it if organization, type and tags match and its key is live, busy and draining daemons included.
+/// The result is never before the job was created, nor before `watched_since`, from when on this server could have seen a
+/// daemon: after a server's downtime daemons get the whole time to come back.
 #[must_use]
 pub fn capable_daemon_seen_at(
     job: &Job<'_>,
@@ -128,9 +133,13 @@ pub fn capable_daemon_seen_at(
 ) -> Timestamp {
     let able =
         |daemon: &&Daemon<'_>| daemon.matches(job) && matches!(daemon.key, KeyState::None | KeyState::Live);
-    let seen_at = |daemon: &Daemon<'_>| match daemon.presence {
+    let last_seen = |daemon: &Daemon<'_>| match daemon.presence {
         Presence::Connected => Some(now),
         Presence::Disconnected | Presence::Unknown => daemon.last_seen_at,
     };
-    daemons.iter().filter(able).filter_map(seen_at).fold(job.created_at.max(watched_since), Timestamp::max)
+    daemons
+        .iter()
+        .filter(could_run)
+        .filter_map(last_seen)
+        .fold(job.created_at.max(watched_since), Timestamp::max)
 }

@@ -1,4 +1,4 @@
-//! The facts from which the reasons follow: the job, the daemons, and the job's place.
+//! What the reasons are derived from: the job, the daemons, and the job's position.
 
 use jiff::Timestamp;
 
@@ -16,18 +16,18 @@ pub struct Job<'a> {
     pub tags: &'a TagSet,
     /// When it began to wait.
     pub created_at: Timestamp,
-    /// Who asked for it.
+    /// The user who started it.
     pub initiator: UserId,
 }
 
-/// What is known of a daemon's connection.
+/// Whether a daemon is connected.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Presence {
-    /// It has one.
+    /// It is connected.
     Connected,
-    /// It has none, which is certain: this server is the only one, or each was asked.
+    /// It is certainly not connected: this server is the only one, or no server has its connection.
     Disconnected,
-    /// Another replica may hold it: the time of the last sign of life decides.
+    /// Another replica may have its connection: the time of its last sign of life decides.
     Unknown,
 }
 
@@ -38,7 +38,7 @@ pub enum KeyState {
     None,
     /// It may join again.
     Live,
-    /// It can not join again since this instant.
+    /// It expired at this instant.
     Expired(Timestamp),
     /// It was deleted at this instant.
     Revoked(Timestamp),
@@ -51,21 +51,21 @@ pub struct Daemon<'a> {
     pub id: DaemonId,
     /// Its name.
     pub name: &'a str,
-    /// The organization it joined; daemons of another one are passed over.
+    /// The organization it joined; daemons of another one are ignored.
     pub organization: OrganizationId,
     /// The types it serves.
     pub provisioners: &'a [String],
     /// Its effective tags; the owner of a user-scoped daemon is in them.
     pub tags: &'a TagSet,
-    /// Its last sign of life; none when it never came.
+    /// Its last sign of life; none if it never connected.
     pub last_seen_at: Option<Timestamp>,
     /// Its connection.
     pub presence: Presence,
     /// The key it joined with.
     pub key: KeyState,
-    /// Whether it was told to take no more jobs.
+    /// Whether it drains: it accepts no more jobs.
     pub draining: bool,
-    /// Why it can run no jobs, in a few words; empty when it can.
+    /// Why it can run no jobs, in a few words; empty if it can.
     pub problem: &'a str,
     /// How many jobs it runs at once.
     pub slots: u32,
@@ -73,12 +73,12 @@ pub struct Daemon<'a> {
     pub busy: u32,
 }
 
-/// Where the job stands among those that the same daemons could take.
+/// The job's position among those that the same daemons could run.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct QueueState {
-    /// Its place, from 1; 0 when unknown.
+    /// From 1; 0 if unknown.
     pub position: u64,
-    /// How many wait.
+    /// How many jobs wait.
     pub size: u64,
     /// Start of the oldest job that those daemons run.
     pub oldest_running_since: Option<Timestamp>,

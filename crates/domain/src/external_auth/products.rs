@@ -1,19 +1,19 @@
-//! What need not be said about well-known products.
+//! Defaults for well-known products.
 
 use url::Url;
 
-/// Addresses and words of one product. Those of an installation of one's own follow from its authorization URL.
+/// Addresses and texts of one product. Those of a self-hosted installation are derived from its authorization URL.
 pub(super) struct Product {
-    /// Name for people.
+    /// The name that users see.
     pub(super) name: &'static str,
-    /// Icon.
+    /// The path of its icon.
     pub(super) icon: &'static str,
-    /// Where the public installation is.
+    /// The address of the public installation.
     home: &'static str,
     authorize: &'static str,
     token: &'static str,
     validate: &'static str,
-    /// Where the public installation tells whose a token is, if on another host.
+    /// Where the public installation validates tokens, if on another host.
     public_validate: Option<&'static str>,
     device: Option<&'static str>,
     pub(super) scopes: &'static [&'static str],
@@ -56,7 +56,7 @@ pub(super) fn product(kind: &str) -> Option<&'static Product> {
 }
 
 impl Product {
-    /// Where people agree at the public installation.
+    /// The authorization endpoint of the public installation.
     pub(super) fn auth_url(&self) -> Url {
         self.at(&self.home(), self.authorize)
     }

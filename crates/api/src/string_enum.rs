@@ -2,7 +2,7 @@
 
 /// Defines an enum over fixed words plus `Other`, with serde, `as_str`, `Display` and `From<&str>`.
 /// The first word is the default.
-macro_rules! words {
+macro_rules! string_enums {
     ($($(#[$meta:meta])* pub enum $name:ident { $($variant:ident = $word:literal,)* })*) => {$(
         $(#[$meta])*
         #[derive(Clone, Debug, PartialEq, Eq, Hash)]

@@ -1,4 +1,4 @@
-//! The words of each reason: a stable code for machines, one sentence for people, and what to do next.
+//! The texts of each reason: a stable code for machines, one sentence for people, and what to do next.
 
 use std::fmt::Write as _;
 
@@ -11,7 +11,7 @@ use crate::tags::{OWNER, SCOPE, SCOPE_USER, TagSet};
 const LISTED: usize = 4;
 
 impl Reason {
-    /// Every code there is, in the order in which the guide explains them.
+    /// All codes, in the order of the documentation.
     pub const CODES: [&'static str; 13] = [
         "starting",
         "busy",
@@ -48,7 +48,7 @@ impl Reason {
         }
     }
 
-    /// Whether the job goes on without anybody doing anything.
+    /// Whether the job starts without anybody doing anything.
     #[must_use]
     pub const fn passes_by_itself(&self) -> bool {
         matches!(self, Self::Starting { .. } | Self::Busy { .. })
@@ -62,11 +62,11 @@ impl Reason {
                 format!("Daemon {} is free and can run the job, which starts at once.", name(daemon))
             }
             Self::Busy { daemons, slots, queue } => {
-                let who = match daemons {
+                let subject = match daemons {
                     1 => "The one daemon that can run the job is busy".to_owned(),
                     many => format!("All {many} daemons that can run the job are busy"),
                 };
-                let mut text = format!("{who} ({})", count(*slots, "slot", "slots"));
+                let mut text = format!("{subject} ({})", count(*slots, "slot", "slots"));
                 if queue.position > 0 {
                     // Written to a String, which cannot fail.
                     let _ = write!(text, ": position {} of {}", queue.position, queue.size);
@@ -79,7 +79,7 @@ impl Reason {
             Self::Unhealthy { daemon, problem, daemons } => format!(
                 "Daemon {} could run the job but is unhealthy ({}){}.",
                 name(daemon),
-                word(problem),
+                quoted(problem),
                 others(*daemons)
             ),
             Self::Draining { daemon, daemons } => {
@@ -143,7 +143,7 @@ impl Reason {
             Self::NoDaemons { provisioner, of_other_types } => format!(
                 "None of the organization's {} serves the provisioner type {}.",
                 count(*of_other_types as u64, "daemon", "daemons"),
-                word(provisioner)
+                quoted(provisioner)
             ),
         }
     }
@@ -191,12 +191,12 @@ impl Reason {
 #[must_use]
 fn start_command(tags: &TagSet) -> String {
     let mut command = "coder provisioner start".to_owned();
-    let wanted = |(key, value): &(&String, &String)| match key.as_str() {
+    let is_shown = |(key, value): &(&String, &String)| match key.as_str() {
         OWNER => false,
         SCOPE => value.as_str() == SCOPE_USER,
         _ => true,
     };
-    let all: Vec<_> = tags.as_map().iter().filter(wanted).collect();
+    let all: Vec<_> = tags.as_map().iter().filter(is_shown).collect();
     for (key, value) in all.iter().take(LISTED) {
         let _ = write!(command, " --tag {}", pair(key, value));
     }
@@ -207,16 +207,16 @@ fn start_command(tags: &TagSet) -> String {
 }
 
 fn name(daemon: &NamedDaemon) -> String {
-    word(&daemon.name)
+    quoted(&daemon.name)
 }
 
-/// A pair as one would type it.
+/// A tag as people type it.
 fn pair(key: &str, value: &str) -> String {
-    word(&format!("{key}={value}"))
+    quoted(&format!("{key}={value}"))
 }
 
-/// Text of somebody's choosing: quoted unless it is plain, so that it cannot steer a terminal or pass for our words.
-fn word(text: &str) -> String {
+/// Text that a user chose: quoted unless it is plain, so that it cannot control a terminal or look like part of the message.
+fn quoted(text: &str) -> String {
     let plain = |c: char| c.is_alphanumeric() || "_-.:/=@+,".contains(c);
     if !text.is_empty() && text.chars().all(plain) {
         return text.to_owned();
