@@ -49,7 +49,7 @@ pub struct WorkspaceBuild {
     pub daily_cost: i64,
     #[serde(default, deserialize_with = "nullable")]
     pub matched_provisioners: MatchedProvisioners,
-    #[serde(default, deserialize_with = "json::given")]
+    #[serde(default, deserialize_with = "json::optional_id")]
     pub template_version_preset_id: Option<PresetId>,
     /// None until the job has ended.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -68,7 +68,7 @@ fn reason<'de, D: serde::Deserializer<'de>>(deserializer: D) -> Result<Reason, D
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct CreateWorkspaceBuildRequest {
     /// None takes the last build's version; written as the zero UUID.
-    #[serde(default, with = "json::nil")]
+    #[serde(default, with = "json::nil_as_none")]
     pub template_version_id: Option<TemplateVersionId>,
     pub transition: Transition,
     #[serde(default, deserialize_with = "nullable", skip_serializing_if = "json::is_default")]
@@ -85,10 +85,10 @@ pub struct CreateWorkspaceBuildRequest {
     #[serde(default, deserialize_with = "nullable", skip_serializing_if = "String::is_empty")]
     pub log_level: String,
     /// None for no preset; written as the zero UUID.
-    #[serde(default, with = "json::nil")]
+    #[serde(default, with = "json::nil_as_none")]
     pub template_version_preset_id: Option<PresetId>,
     /// One for which [`Reason::may_be_requested`] holds.
-    #[serde(default, deserialize_with = "json::word", skip_serializing_if = "Option::is_none")]
+    #[serde(default, deserialize_with = "json::optional_enum", skip_serializing_if = "Option::is_none")]
     pub reason: Option<Reason>,
 }
 

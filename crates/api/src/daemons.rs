@@ -16,7 +16,7 @@ string_enums! {
         Busy = "busy",
     }
 
-    /// How a daemon's version compares with the server's; ours.
+    /// How a daemon's version compares with the server's; not part of the official API.
     pub enum VersionSkew {
         Same = "same",
         Behind = "behind",
@@ -59,24 +59,24 @@ pub struct ProvisionerDaemon {
     pub current_job: Option<ProvisionerDaemonJob>,
     #[serde(default)]
     pub previous_job: Option<ProvisionerDaemonJob>,
-    /// Beside the official fields, from our servers only, and only in lists of daemons.
+    /// Not official: from our servers only, and only in lists of daemons.
     #[serde(flatten)]
     pub extras: Option<DaemonExtras>,
 }
 
-/// What our server says of a daemon beyond the official fields.
+/// Fields of a daemon that only our servers send.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct DaemonExtras {
     /// How many jobs it runs at once.
     pub slots: i64,
     /// How many it runs now.
     pub busy_slots: i64,
-    /// Whether it takes no more jobs.
+    /// Whether it accepts no more jobs.
     pub draining: bool,
-    /// Why it can run no jobs, in a few words; empty when it can, or did not say.
+    /// Why it can run no jobs, in a few words; empty if it can, or did not report it.
     #[serde(default)]
     pub problem: String,
-    /// What failed there, and what to do about it.
+    /// What failed, and what to do about it.
     #[serde(default)]
     pub problem_detail: String,
     /// Its build against the server's, by major and minor version.
@@ -85,18 +85,19 @@ pub struct DaemonExtras {
     pub api_version_skew: VersionSkew,
 }
 
-/// Which daemons were asked to take no more jobs and to leave; ours.
+/// The daemons that were drained or undrained; not part of the official API.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct DrainResponse {
     /// Their rows.
     #[serde(deserialize_with = "nullable")]
     pub daemons: Vec<DaemonId>,
-    /// How many connections were told at once.
-    pub told: u64,
+    /// How many of their connections were notified at once. `told` is the name of earlier releases.
+    #[serde(alias = "told")]
+    pub notified: u64,
 }
 
-/// A job next to the daemon that has, or had, it.
+/// The present or previous job of a daemon.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ProvisionerDaemonJob {
     pub id: JobId,
@@ -109,7 +110,7 @@ pub struct ProvisionerDaemonJob {
     pub template_display_name: String,
 }
 
-/// How many daemons could take a job (http-api 5.5).
+/// How many daemons could run a job (http-api 5.5).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct MatchedProvisioners {
@@ -117,6 +118,6 @@ pub struct MatchedProvisioners {
     pub count: i64,
     /// Those of them that are online.
     pub available: i64,
-    /// None when none was ever seen.
+    /// None if none was ever seen.
     pub most_recently_seen: Option<Timestamp>,
 }

@@ -1,4 +1,4 @@
-//! The body of every refusal, and of the few successes that only have something to say.
+//! The body of every error, and of the successes that have only a message.
 
 use serde::{Deserialize, Serialize};
 
@@ -8,9 +8,9 @@ use crate::json::nullable;
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct ErrorBody {
-    /// What is wrong, for people.
+    /// What failed, for people.
     pub message: String,
-    /// More about the cause.
+    /// The cause.
     #[serde(deserialize_with = "nullable", skip_serializing_if = "String::is_empty")]
     pub detail: String,
     /// Which fields of the request are wrong.
@@ -49,14 +49,14 @@ impl ErrorBody {
     }
 }
 
-/// A success without other content, such as the answer to a cancel.
+/// A success without other content, such as the response to a cancel.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Message {
     pub message: String,
 }
 
 impl Message {
-    /// A success that says `message`.
+    /// A success with this message.
     pub fn new(message: impl Into<String>) -> Self {
         Self { message: message.into() }
     }

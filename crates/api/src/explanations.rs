@@ -1,4 +1,4 @@
-//! Why a job waits: an endpoint of ours, which official servers do not have.
+//! Why a job waits; not part of the official API.
 
 use coder_domain::ids::JobId;
 use coder_domain::job::Status;
@@ -11,7 +11,7 @@ use crate::json::nullable;
 pub struct JobExplanation {
     pub job_id: JobId,
     pub status: Status,
-    /// The nearest first; at least one while the job waits, none once it does not.
+    /// The nearest first; at least one while the job waits, none otherwise.
     #[serde(default, deserialize_with = "nullable")]
     pub reasons: Vec<WaitingReason>,
 }
@@ -26,6 +26,6 @@ pub struct WaitingReason {
     pub message: String,
     /// What to do about it.
     pub next_step: String,
-    /// Whether the job goes on without anybody doing anything.
+    /// Whether the job starts without anybody doing anything.
     pub passes_by_itself: bool,
 }

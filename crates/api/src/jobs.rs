@@ -45,7 +45,7 @@ pub struct ProvisionerJob {
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub error_code: String,
     pub status: Status,
-    #[serde(default, deserialize_with = "json::given", skip_serializing_if = "Option::is_none")]
+    #[serde(default, deserialize_with = "json::optional_id", skip_serializing_if = "Option::is_none")]
     pub worker_id: Option<DaemonId>,
     /// Filled by the jobs endpoints only.
     #[serde(default, skip_serializing_if = "String::is_empty")]
@@ -103,9 +103,9 @@ impl std::fmt::Display for Program {
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct ProvisionerJobInput {
-    #[serde(deserialize_with = "json::given", skip_serializing_if = "Option::is_none")]
+    #[serde(deserialize_with = "json::optional_id", skip_serializing_if = "Option::is_none")]
     pub template_version_id: Option<TemplateVersionId>,
-    #[serde(deserialize_with = "json::given", skip_serializing_if = "Option::is_none")]
+    #[serde(deserialize_with = "json::optional_id", skip_serializing_if = "Option::is_none")]
     pub workspace_build_id: Option<BuildId>,
     #[serde(skip_serializing_if = "String::is_empty")]
     pub error: String,
@@ -116,12 +116,12 @@ pub struct ProvisionerJobInput {
 #[serde(default)]
 pub struct ProvisionerJobMetadata {
     pub template_version_name: String,
-    #[serde(with = "json::nil")]
+    #[serde(with = "json::nil_as_none")]
     pub template_id: Option<TemplateId>,
     pub template_name: String,
     pub template_display_name: String,
     pub template_icon: String,
-    #[serde(deserialize_with = "json::given", skip_serializing_if = "Option::is_none")]
+    #[serde(deserialize_with = "json::optional_id", skip_serializing_if = "Option::is_none")]
     pub workspace_id: Option<WorkspaceId>,
     #[serde(skip_serializing_if = "String::is_empty")]
     pub workspace_name: String,

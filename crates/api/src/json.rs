@@ -1,9 +1,9 @@
-//! How Go peers write things that serde would write or refuse otherwise: nulls, zero ids, zero times, bytes.
+//! Encodings of Go peers that differ from serde's: nulls, zero ids, zero times, bytes.
 
 use coder_domain::Timestamp;
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 
-/// Go's zero time, what an unset time looks like where `null` is not allowed (http-api 1.5).
+/// Go's zero time: an unset time where `null` is not allowed (http-api 1.5).
 pub const ZERO_TIME: Timestamp = Timestamp::constant(-62_135_596_800, 0);
 
 /// Reads `null` as the empty value, as Go does for every field that is not a pointer.
@@ -15,8 +15,8 @@ where
     Ok(Option::deserialize(deserializer)?.unwrap_or_default())
 }
 
-/// Reads an id that clients always send, zero when they mean none (http-api 1.5); `null` is none too.
-pub fn given<'de, D, T>(deserializer: D) -> Result<Option<T>, D::Error>
+/// Reads an id that clients always send; zero and `null` mean none (http-api 1.5).
+pub fn optional_id<'de, D, T>(deserializer: D) -> Result<Option<T>, D::Error>
 where
     D: Deserializer<'de>,
     T: Default + PartialEq + Deserialize<'de>,
@@ -25,8 +25,8 @@ where
     Ok(id.filter(|id| *id != T::default()))
 }
 
-/// Reads an optional word for which Go clients may send an empty text or `null`.
-pub fn word<'de, D, T>(deserializer: D) -> Result<Option<T>, D::Error>
+/// Reads an optional enum value; Go clients may send an empty text or `null` for none.
+pub fn optional_enum<'de, D, T>(deserializer: D) -> Result<Option<T>, D::Error>
 where
     D: Deserializer<'de>,
     T: Deserialize<'de>,
@@ -36,8 +36,8 @@ where
     word.filter(|word| !word.is_empty()).map(|word| T::deserialize(word.into_deserializer())).transpose()
 }
 
-/// An optional id that is always written, as the zero UUID when there is none.
-pub mod nil {
+/// An optional id that is always written, as the zero UUID if there is none.
+pub mod nil_as_none {
     use super::{Deserialize, Deserializer, Serialize, Serializer};
 
     /// Writes the id, or the zero UUID.
@@ -55,7 +55,7 @@ pub mod nil {
         D: Deserializer<'de>,
         T: Default + PartialEq + Deserialize<'de>,
     {
-        super::given(deserializer)
+        super::optional_id(deserializer)
     }
 }
 

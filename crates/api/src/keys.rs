@@ -1,4 +1,4 @@
-//! Provisioner keys: the scoped credentials of external daemons.
+//! Provisioner keys: the credentials of external daemons.
 
 use std::collections::BTreeMap;
 
@@ -22,24 +22,24 @@ pub struct ProvisionerKey {
     pub name: String,
     #[serde(default, deserialize_with = "nullable")]
     pub tags: TagSet,
-    /// Beside the official fields, from our servers only: the first instant at which it is not valid any more.
+    /// Not official: the first instant at which it is no longer valid.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub expires_at: Option<Timestamp>,
-    /// Ours: until when the secret before the last rotation is valid.
+    /// Not official: until when the secret before the last rotation is valid.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub previous_valid_until: Option<Timestamp>,
-    /// Ours: from where it may be used; empty is from everywhere.
+    /// Not official: the networks from which it may be used; empty allows all.
     #[serde(default, deserialize_with = "nullable", skip_serializing_if = "Vec::is_empty")]
     pub allow_addresses: Vec<String>,
-    /// Ours: when a daemon last used it.
+    /// Not official: when a daemon last used it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub last_used_at: Option<Timestamp>,
-    /// Ours: from where that was.
+    /// Not official: the address of that use.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub last_used_address: String,
 }
 
-/// Makes a provisioner key; the answer is a [`CreateKeyResponse`].
+/// Creates a provisioner key; the response is a [`CreateKeyResponse`].
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct CreateProvisionerKeyRequest {
@@ -47,30 +47,30 @@ pub struct CreateProvisionerKeyRequest {
     pub name: String,
     #[serde(deserialize_with = "nullable")]
     pub tags: BTreeMap<String, String>,
-    /// Ours: seconds from now until it expires.
+    /// Not official: seconds from now until it expires.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub expires_in_seconds: Option<i64>,
-    /// Ours: networks from which it may be used, as `10.0.0.0/8`; empty is from everywhere.
+    /// Not official: the networks from which it may be used, as `10.0.0.0/8`; empty allows all.
     #[serde(deserialize_with = "nullable", skip_serializing_if = "Vec::is_empty")]
     pub allow_addresses: Vec<String>,
 }
 
-/// Changes when a key expires and from where it may be used; what is absent stays. Ours.
+/// Changes when a key expires and from where it may be used; absent fields stay. Not official.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct UpdateProvisionerKeyRequest {
     /// Seconds from now until it expires.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub expires_in_seconds: Option<i64>,
-    /// It does not expire any more.
+    /// It no longer expires.
     #[serde(skip_serializing_if = "std::ops::Not::not")]
     pub never_expires: bool,
-    /// Networks from which it may be used, as `10.0.0.0/8`; an empty list is from everywhere.
+    /// The networks from which it may be used, as `10.0.0.0/8`; an empty list allows all.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub allow_addresses: Option<Vec<String>>,
 }
 
-/// Gives a key a new secret; ours.
+/// Gives a key a new secret. Not official.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct RotateProvisionerKeyRequest {
@@ -78,13 +78,13 @@ pub struct RotateProvisionerKeyRequest {
     pub overlap_seconds: i64,
 }
 
-/// A rotated key; ours.
+/// A rotated key. Not official.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct RotateProvisionerKeyResponse {
-    /// The new secret, shown this once.
+    /// The new secret, which is sent only once.
     #[serde(with = "crate::json::secret")]
     pub key: Secret,
-    /// Until when the old one is valid.
+    /// Until when the old secret is valid.
     pub previous_valid_until: Timestamp,
 }
 

@@ -1,7 +1,7 @@
-//! The HTTP contract: what requests and answers look like, where they go, and (feature `client`) who sends them.
+//! The HTTP contract: the types of requests and responses, the URL paths, and (feature `client`) the HTTP client.
 //!
-//! Types follow http-api section 11 field by field. Three rules hold everywhere: a list we send is never `null`, a `null`
-//! we receive reads as the empty value, and a word we do not know is kept instead of refused.
+//! Types follow http-api section 11 field by field. Three rules hold everywhere: a list that we send is never `null`, a
+//! `null` that we receive is read as the empty value, and an unknown enum value is kept instead of refused.
 
 #[macro_use]
 mod string_enum;

@@ -309,7 +309,7 @@ pub struct WorkspaceAgentLog {
     pub output: String,
     #[serde(default)]
     pub level: LogLevel,
-    #[serde(default, with = "json::nil")]
+    #[serde(default, with = "json::nil_as_none")]
     pub source_id: Option<LogSourceId>,
 }
 

@@ -1,7 +1,6 @@
-//! The macro behind enums whose words a newer peer may extend: unknown words are kept, not refused.
+//! A macro for enums that a newer peer may extend: unknown values are kept, not refused.
 
-/// Defines an enum over fixed words plus `Other`, with serde, `as_str`, `Display` and `From<&str>`.
-/// The first word is the default.
+/// Defines an enum of fixed texts plus `Other`, with serde, `as_str`, `Display` and `From<&str>`. The first is the default.
 macro_rules! string_enums {
     ($($(#[$meta:meta])* pub enum $name:ident { $($variant:ident = $word:literal,)* })*) => {$(
         $(#[$meta])*
@@ -11,15 +10,15 @@ macro_rules! string_enums {
                 #[doc = concat!("`", $word, "`")]
                 $variant,
             )*
-            /// A word this build does not know.
+            /// A value that this build does not know.
             Other(String),
         }
 
         impl $name {
-            /// Every known word.
+            /// All known values.
             pub const WORDS: &'static [&'static str] = &[$($word),*];
 
-            /// The word used in JSON.
+            /// The value in JSON.
             #[must_use]
             pub fn as_str(&self) -> &str {
                 match self {
@@ -28,7 +27,7 @@ macro_rules! string_enums {
                 }
             }
 
-            /// Whether this build knows the word; a server refuses requests with others.
+            /// Whether this build knows the value; a server refuses requests with unknown ones.
             #[must_use]
             pub const fn is_known(&self) -> bool {
                 !matches!(self, Self::Other(_))

@@ -148,7 +148,7 @@ pub struct CreateTemplateRequest {
     #[serde(deserialize_with = "nullable", skip_serializing_if = "String::is_empty")]
     pub icon: String,
     /// Required.
-    #[serde(rename = "template_version_id", with = "json::nil")]
+    #[serde(rename = "template_version_id", with = "json::nil_as_none")]
     pub version_id: Option<TemplateVersionId>,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub default_ttl_ms: Option<i64>,
@@ -174,11 +174,11 @@ pub struct CreateTemplateRequest {
     pub disable_everyone_group_access: bool,
     #[serde(deserialize_with = "nullable")]
     pub require_active_version: bool,
-    #[serde(deserialize_with = "json::word")]
+    #[serde(deserialize_with = "json::optional_enum")]
     pub max_port_share_level: Option<SharingLevel>,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub template_use_classic_parameter_flow: Option<bool>,
-    #[serde(deserialize_with = "json::word")]
+    #[serde(deserialize_with = "json::optional_enum")]
     pub cors_behavior: Option<CorsBehavior>,
 }
 
@@ -225,9 +225,9 @@ pub struct UpdateTemplateRequest {
     pub deprecation_message: Option<String>,
     #[serde(deserialize_with = "nullable")]
     pub disable_everyone_group_access: bool,
-    #[serde(deserialize_with = "json::word", skip_serializing_if = "Option::is_none")]
+    #[serde(deserialize_with = "json::optional_enum", skip_serializing_if = "Option::is_none")]
     pub max_port_share_level: Option<SharingLevel>,
-    #[serde(deserialize_with = "json::word", skip_serializing_if = "Option::is_none")]
+    #[serde(deserialize_with = "json::optional_enum", skip_serializing_if = "Option::is_none")]
     pub cors_behavior: Option<CorsBehavior>,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub use_classic_parameter_flow: Option<bool>,
@@ -289,7 +289,7 @@ pub struct UpdateTemplateAclRequest {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct UpdateActiveVersionRequest {
-    #[serde(with = "json::nil")]
+    #[serde(with = "json::nil_as_none")]
     pub id: Option<TemplateVersionId>,
 }
 

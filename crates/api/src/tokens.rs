@@ -1,4 +1,4 @@
-//! API keys: sessions and the long-lived tokens that people make for machines.
+//! API keys: sessions, and tokens that people create for machines.
 
 use std::time::Duration;
 
@@ -52,7 +52,7 @@ pub struct ApiKeyWithOwner {
     pub username: String,
 }
 
-/// Makes a token.
+/// Creates a token.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct CreateTokenRequest {
@@ -79,14 +79,14 @@ impl CreateTokenRequest {
     }
 }
 
-/// A new secret, shown this once: a token, a session key or a provisioner key.
+/// A new secret, which is sent only once: a token, a session key or a provisioner key.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct CreateKeyResponse {
     #[serde(with = "json::secret")]
     pub key: Secret,
 }
 
-/// What tokens may be asked for.
+/// The limits of new tokens.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct TokenConfig {
     /// Nanoseconds.

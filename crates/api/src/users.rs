@@ -75,7 +75,7 @@ pub struct SlimRole {
     pub name: String,
     pub display_name: String,
     /// Set for roles inside an organization.
-    #[serde(deserialize_with = "json::given", skip_serializing_if = "Option::is_none")]
+    #[serde(deserialize_with = "json::optional_id", skip_serializing_if = "Option::is_none")]
     pub organization_id: Option<OrganizationId>,
 }
 
@@ -93,7 +93,7 @@ pub struct Permission {
 #[serde(default)]
 pub struct AssignableRole {
     pub name: String,
-    #[serde(deserialize_with = "json::given", skip_serializing_if = "Option::is_none")]
+    #[serde(deserialize_with = "json::optional_id", skip_serializing_if = "Option::is_none")]
     pub organization_id: Option<OrganizationId>,
     pub display_name: String,
     #[serde(deserialize_with = "nullable")]
@@ -190,13 +190,13 @@ pub struct CreateUserRequest {
     #[serde(default, deserialize_with = "nullable")]
     pub login_type: LoginType,
     /// None leaves the account dormant until its first use.
-    #[serde(default, deserialize_with = "json::word")]
+    #[serde(default, deserialize_with = "json::optional_enum")]
     pub user_status: Option<UserStatus>,
     /// A zero id is the default organization.
     #[serde(default, deserialize_with = "nullable")]
     pub organization_ids: Vec<OrganizationId>,
     /// The older way to name one organization.
-    #[serde(default, deserialize_with = "json::given", skip_serializing_if = "Option::is_none")]
+    #[serde(default, deserialize_with = "json::optional_id", skip_serializing_if = "Option::is_none")]
     pub organization_id: Option<OrganizationId>,
     /// The older way to say login type `none`.
     #[serde(default, deserialize_with = "nullable", skip_serializing_if = "json::is_default")]

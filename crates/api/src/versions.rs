@@ -51,7 +51,7 @@ pub const REDACTED: &str = "*redacted*";
 pub struct TemplateVersion {
     pub id: TemplateVersionId,
     /// None while the version is in no template; written as the zero UUID.
-    #[serde(default, with = "json::nil")]
+    #[serde(default, with = "json::nil_as_none")]
     pub template_id: Option<TemplateId>,
     pub organization_id: OrganizationId,
     pub created_at: Timestamp,
@@ -85,12 +85,12 @@ pub struct CreateTemplateVersionRequest {
     #[serde(deserialize_with = "nullable", skip_serializing_if = "String::is_empty")]
     pub message: String,
     /// None for the first version of a new template; written as the zero UUID.
-    #[serde(with = "json::nil")]
+    #[serde(with = "json::nil_as_none")]
     pub template_id: Option<TemplateId>,
     #[serde(deserialize_with = "nullable")]
     pub storage_method: StorageMethod,
     /// This or `example_id`.
-    #[serde(deserialize_with = "json::given", skip_serializing_if = "Option::is_none")]
+    #[serde(deserialize_with = "json::optional_id", skip_serializing_if = "Option::is_none")]
     pub file_id: Option<FileId>,
     #[serde(deserialize_with = "nullable", skip_serializing_if = "String::is_empty")]
     pub example_id: String,

@@ -105,9 +105,9 @@ pub struct WorkspacesResponse {
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct CreateWorkspaceRequest {
-    #[serde(with = "json::nil")]
+    #[serde(with = "json::nil_as_none")]
     pub template_id: Option<TemplateId>,
-    #[serde(with = "json::nil")]
+    #[serde(with = "json::nil_as_none")]
     pub template_version_id: Option<TemplateVersionId>,
     #[serde(deserialize_with = "nullable")]
     pub name: String,
@@ -117,9 +117,9 @@ pub struct CreateWorkspaceRequest {
     pub ttl_ms: Option<i64>,
     #[serde(deserialize_with = "nullable", skip_serializing_if = "Vec::is_empty")]
     pub rich_parameter_values: Vec<NameValue>,
-    #[serde(deserialize_with = "json::word", skip_serializing_if = "Option::is_none")]
+    #[serde(deserialize_with = "json::optional_enum", skip_serializing_if = "Option::is_none")]
     pub automatic_updates: Option<AutomaticUpdates>,
-    #[serde(with = "json::nil")]
+    #[serde(with = "json::nil_as_none")]
     pub template_version_preset_id: Option<PresetId>,
 }
 

@@ -1,4 +1,4 @@
-//! Joining as a provisioner daemon, and what lists of daemons and jobs can be narrowed by.
+//! Joining as a provisioner daemon, and filters of the lists of daemons and jobs.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -12,11 +12,11 @@ use http::{HeaderMap, HeaderName, HeaderValue};
 use super::{Client, Error, UpgradedConnection, secret_value};
 use crate::{headers, paths};
 
-/// What a 401 means for a provisioner key.
+/// The hint for a 401 to a provisioner key.
 pub(super) const CHECK_KEY: &str =
-    "the provisioner key is unknown or was deleted; make one with `coder provisioner keys create`";
+    "the provisioner key is unknown or was deleted; create one with `coder provisioner keys create`";
 
-/// What a daemon proves itself with.
+/// The credential of a daemon.
 #[derive(Clone, Debug)]
 pub enum Credential {
     /// A provisioner key; organization and tags come from it.
@@ -30,13 +30,13 @@ pub enum Credential {
 /// How a daemon joins (wire-protocol 1.2).
 #[derive(Clone, Debug)]
 pub struct ServeProvisionerDaemonRequest {
-    /// A name, an id, or `default`, which a key and the pre-shared key go with.
+    /// A name, an id, or `default`, which keys and the pre-shared key require.
     pub organization: String,
-    /// What it proves itself with.
+    /// Its credential.
     pub credential: Credential,
     /// Its display name, part of its identity.
     pub name: String,
-    /// What it can run.
+    /// The provisioner types that it can run.
     pub provisioners: Vec<String>,
     /// Its tags; must be empty with a key.
     pub tags: BTreeMap<String, String>,
@@ -44,7 +44,7 @@ pub struct ServeProvisionerDaemonRequest {
     pub api_version: ApiVersion,
     /// Its build version, shown in lists.
     pub build_version: String,
-    /// Extensions it offers, `NAME/VERSION, …`; the grant is in the answer's header of the same name.
+    /// The extensions that it offers, `NAME/VERSION, …`. The response has the granted ones in the header of the same name.
     pub extensions: Option<String>,
 }
 
@@ -69,7 +69,7 @@ impl Client {
     /// Joins as a daemon. The result's stream carries WebSocket frames, client side.
     ///
     /// # Errors
-    /// A refusal as [`Error::Status`], of which 403 alone means never to come back (wire-protocol 1.7).
+    /// [`Error::Status`] if the server refuses; only a 403 is permanent (wire-protocol 1.7).
     pub async fn serve(&self, serve: &ServeProvisionerDaemonRequest) -> Result<UpgradedConnection, Error> {
         let version = serve.api_version.to_string();
         let tags: Vec<String> = serve.tags.iter().map(|(key, value)| format!("{key}={value}")).collect();
@@ -80,9 +80,7 @@ impl Client {
         let joined = self.open(&paths::serve(&serve.organization), &query, self.serve_headers(serve)?).await;
         joined.map_err(|error| match serve.credential {
             Credential::Key(_) => error.with_advice(CHECK_KEY),
-            Credential::Psk(_) => {
-                error.with_advice("the pre-shared key is not the one the server was started with")
-            }
+            Credential::Psk(_) => error.with_advice("the pre-shared key differs from the server's"),
             Credential::Session => error,
         })
     }
@@ -114,22 +112,22 @@ impl Client {
 /// Which daemons to list (http-api 5.3).
 #[derive(Clone, Debug, Default)]
 pub struct DaemonFilter {
-    /// At most so many; 50 if not given.
+    /// At most this many; 50 by default.
     pub limit: Option<u32>,
-    /// Those not seen for 90 s too.
+    /// Also those not seen for 90 s.
     pub offline: bool,
     /// Only those with one of these statuses.
     pub status: Vec<String>,
     /// Only those seen within this time.
     pub max_age: Option<Duration>,
-    /// Only those that could take a job with these tags.
+    /// Only those that could run a job with these tags.
     pub tags: BTreeMap<String, String>,
 }
 
 /// Which jobs to list (http-api 5.4).
 #[derive(Clone, Debug, Default)]
 pub struct JobFilter {
-    /// At most so many; 50 if not given.
+    /// At most this many; 50 by default.
     pub limit: Option<u32>,
     /// Only those with one of these statuses.
     pub status: Vec<String>,

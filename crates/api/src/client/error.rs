@@ -1,4 +1,4 @@
-//! What can go wrong with a call, in terms a caller can act on.
+//! The errors of a call, by what a caller can do about them.
 
 use std::fmt;
 use std::time::Duration;
@@ -55,10 +55,10 @@ pub enum Error {
         /// What was waited for.
         during: &'static str,
     },
-    /// The server refused.
+    /// The server sent an error status.
     #[error(transparent)]
     Status(Box<ErrorResponse>),
-    /// The answer is longer than anything a server sends here.
+    /// The response is longer than the limit of this call.
     #[error("{at}: the answer is longer than {limit} bytes")]
     TooLarge {
         /// Which call.
@@ -75,12 +75,12 @@ pub enum Error {
         #[source]
         source: serde_json::Error,
     },
-    /// The peer broke the rules of a protocol.
+    /// The peer violated a protocol.
     #[error("{at}: {what}")]
     Protocol {
         /// Which call.
         at: Call,
-        /// Which rule.
+        /// The violation.
         what: String,
     },
 }
@@ -104,7 +104,7 @@ impl Error {
         }
     }
 
-    /// Says what a 401 means for calls that do not use the session.
+    /// Sets the hint of a 401, for calls that do not use the session.
     pub(super) fn with_advice(mut self, advice: &'static str) -> Self {
         if let Self::Status(refusal) = &mut self {
             refusal.advice = Some(advice);
@@ -128,7 +128,7 @@ impl Error {
         }
     }
 
-    /// How long the server wants us to stay away.
+    /// How long to wait before the next attempt, if the server said so.
     pub(super) fn retry_after(&self) -> Duration {
         match self {
             Self::Status(refusal) => refusal.retry_after.unwrap_or_default(),
@@ -136,7 +136,7 @@ impl Error {
         }
     }
 
-    /// What the person at the keyboard can do about it.
+    /// What the user can do about it.
     #[must_use]
     pub fn hint(&self) -> Option<String> {
         match self {
@@ -240,7 +240,7 @@ pub struct Call {
 }
 
 impl Call {
-    /// Takes from the URL what may be shown.
+    /// Keeps the parts of the URL that may be shown.
     pub(super) fn new(method: Method, url: &Url) -> Self {
         let mut shown = url.clone();
         // These fail only for URLs without a host, which have neither.
@@ -279,18 +279,18 @@ pub struct ErrorResponse {
     pub at: Call,
     /// The status.
     pub status: StatusCode,
-    /// What the server said; a short note of ours if it did not say it in JSON.
+    /// The body; a short note if it is not an API error.
     pub body: ErrorBody,
     /// When to try again, if the server said so.
     pub retry_after: Option<Duration>,
     /// Where a redirect points.
     pub location: Option<String>,
-    /// What a 401 of this call means, where it is not a lost session.
+    /// The hint for a 401 of this call, if it does not mean an ended session.
     advice: Option<&'static str>,
 }
 
 impl ErrorResponse {
-    /// Reads a refusal out of a status, its headers and as much of the body as was accepted.
+    /// Parses a response from its status, headers and the part of the body that was read.
     pub(super) fn read(at: Call, status: StatusCode, headers: &http::HeaderMap, body: &[u8]) -> Self {
         let text = |name| headers.get(name).and_then(|value| value.to_str().ok());
         let parsed = serde_json::from_slice::<ErrorBody>(body).ok().filter(|body| !body.message.is_empty());
@@ -339,7 +339,7 @@ impl fmt::Display for ErrorResponse {
     }
 }
 
-/// A peer's text, cut and without control characters, so that it cannot drive a terminal.
+/// A peer's text, shortened and without control characters, so that it cannot control a terminal.
 fn plain(text: &str, limit: usize) -> String {
     text.chars().filter(|character| !character.is_control() || *character == '\n').take(limit).collect()
 }

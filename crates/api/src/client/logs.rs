@@ -24,7 +24,7 @@ const LAST_RECONNECT: Duration = Duration::from_secs(10);
 /// How long the answer to the server's close may take.
 const CLOSE_ANSWER: Duration = Duration::from_secs(1);
 
-/// Whose log to read.
+/// The job whose log to read.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum JobLogTarget {
     /// The import of a version.
@@ -52,7 +52,7 @@ pub struct JobLogs {
     after: i64,
     socket: Option<WebSocketStream<BoxedByteStream>>,
     backoff: Backoff,
-    /// Since when nothing has worked.
+    /// Since when no connection has worked.
     lost: Option<Instant>,
     ended: bool,
 }
@@ -82,7 +82,7 @@ impl Client {
     }
 }
 
-/// Whether an error means a lost connection, as opposed to a peer that breaks the rules.
+/// Whether an error means a lost connection, and not a protocol violation.
 const fn is_loss(error: &tungstenite::Error) -> bool {
     use tungstenite::error::ProtocolError::ResetWithoutClosingHandshake;
     matches!(
@@ -98,7 +98,7 @@ enum Step {
     Line(ProvisionerJobLog),
     End,
     Skip,
-    /// The connection is gone, for this reason.
+    /// The connection was lost for this reason.
     Lost(Error),
 }
 
@@ -106,7 +106,7 @@ impl JobLogs {
     /// The next line, or `None` after the last one. May be dropped and called again without losing a line.
     ///
     /// # Errors
-    /// A refusal, a broken rule, or a connection that did not come back in time. The log is over after an error.
+    /// The server refuses, violates the protocol, or cannot be reached again in time. The log ends with an error.
     pub async fn next(&mut self) -> Result<Option<ProvisionerJobLog>, Error> {
         while !self.ended {
             let step = self.step().await.inspect_err(|_| self.ended = true)?;
@@ -180,7 +180,7 @@ impl JobLogs {
     fn line(&self, call: &Call, text: &str) -> Result<Step, Error> {
         let line: ProvisionerJobLog =
             serde_json::from_str(text).map_err(|source| Error::Decode { at: call.clone(), source })?;
-        // A server may repeat itself after a reconnect; ids grow over one job.
+        // A server may repeat lines after a reconnect; ids grow over one job.
         Ok(if line.id > self.after { Step::Line(line) } else { Step::Skip })
     }
 
@@ -202,7 +202,7 @@ impl JobLogs {
         }
     }
 
-    /// Pauses before the next attempt, unless nothing has worked for too long.
+    /// Waits before the next attempt, unless no connection has worked for too long.
     async fn wait(&mut self, error: Error) -> Result<(), Error> {
         let since = *self.lost.get_or_insert_with(Instant::now);
         if since.elapsed() >= self.timeouts().log_reconnect {

@@ -1,7 +1,7 @@
 //! The HTTP client of the command line, the daemon and everything else that talks to a server.
 //!
-//! One [`Client`] is one server and at most one session. Redirects are not followed, answers are read up to a limit, and
-//! no error or `Debug` text contains a credential.
+//! A [`Client`] has one server and at most one session. It does not follow redirects and reads responses up to a limit.
+//! No error or `Debug` text contains a credential.
 
 mod administration;
 mod daemons;
@@ -79,7 +79,7 @@ pub struct Options {
     pub proxies: Proxies,
     /// How long things may take.
     pub timeouts: Timeouts,
-    /// How often a GET is repeated after a failure that may pass.
+    /// How often a GET is repeated after a transient failure.
     pub retries: u32,
 }
 
@@ -183,7 +183,7 @@ impl Client {
         self.server.version.get().map(String::as_str)
     }
 
-    /// What the server warned of in its answers so far, each warning once.
+    /// The warnings of the server's responses so far, each once.
     #[must_use]
     pub fn warnings(&self) -> Vec<String> {
         self.server.warnings.lock().unwrap_or_else(PoisonError::into_inner).clone()

@@ -16,7 +16,7 @@ use crate::headers;
 const JSON_LIMIT: usize = 64 << 20;
 /// Longest error body that is read; the rest is dropped.
 const ERROR_LIMIT: usize = 64 << 10;
-/// Nobody waits longer than this before a repetition; a server that wants more gets none.
+/// The longest delay before a repetition; if the server demands more, the call is not repeated.
 const LONGEST_PAUSE: Duration = Duration::from_secs(5);
 
 impl Client {
@@ -54,7 +54,7 @@ impl Client {
         decode(call, &answer)
     }
 
-    /// A call with a body whose answer has none worth reading.
+    /// A call with a body whose response is ignored.
     pub(super) async fn send_without_answer<B: Serialize + Sync>(
         &self,
         method: Method,
@@ -75,7 +75,7 @@ impl Client {
         decode(call, &answer)
     }
 
-    /// A call without a body whose answer has none worth reading.
+    /// A call without a body whose response is ignored.
     pub(super) async fn command(&self, method: Method, path: &str) -> Result<(), Error> {
         self.call(method, self.url(path, &[]), None, HeaderMap::new()).await.map(drop)
     }

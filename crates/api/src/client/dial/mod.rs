@@ -27,7 +27,7 @@ use crate::headers;
 pub trait ByteStream: AsyncRead + AsyncWrite + Send + Unpin {}
 impl<T: AsyncRead + AsyncWrite + Send + Unpin> ByteStream for T {}
 
-/// A byte stream whose kind does not matter.
+/// A byte stream of a type that does not matter.
 pub type BoxedByteStream = Box<dyn ByteStream>;
 
 /// A connection after its upgrade; our side is the WebSocket client.
@@ -66,7 +66,7 @@ impl Dialer {
     /// Connects to `url` and upgrades with `headers` added to the request.
     ///
     /// # Errors
-    /// [`Error::Status`] with the server's (or the proxy's) answer when it is not a 101; otherwise what went wrong on the way.
+    /// [`Error::Status`] if the response of the server, or of the proxy, is not a 101; otherwise the cause.
     pub async fn open(&self, url: &Url, headers: HeaderMap) -> Result<UpgradedConnection, Error> {
         let call = Call::new(Method::GET, url);
         let connecting = tokio::time::timeout(self.connect, self.connect(&call, url));
@@ -96,7 +96,7 @@ impl Dialer {
         }
         upgrade::tunnel(&proxy_call, conn, proxy, url).await.map_err(|error| match error.status() {
             Some(StatusCode::PROXY_AUTHENTICATION_REQUIRED) => call.protocol(
-                "the proxy wants a user and password; put them into HTTPS_PROXY as http://user:password@host",
+                "the proxy requires a user and password; set HTTPS_PROXY to http://user:password@host",
             ),
             _ => error,
         })
@@ -114,7 +114,7 @@ impl Dialer {
             Some(Host::Ipv6(address)) => Some(ServerName::from(std::net::IpAddr::V6(address))),
             None => None,
         };
-        let name = name.ok_or_else(|| call.protocol("the host is not a name a certificate can have"))?;
+        let name = name.ok_or_else(|| call.protocol("the host is not a name that a certificate can have"))?;
         let connector = TlsConnector::from(Arc::clone(&self.tls));
         let conn = connector.connect(name, conn).await.map_err(|error| call.transport(error))?;
         Ok(Box::new(conn))

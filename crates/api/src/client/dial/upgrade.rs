@@ -75,7 +75,7 @@ fn check(headers: &HeaderMap, key: &str) -> Result<(), &'static str> {
         .get(header::SEC_WEBSOCKET_ACCEPT)
         .is_none_or(|accept| *accept != derive_accept_key(key.as_bytes()))
     {
-        return Err("the server's WebSocket handshake answers somebody else's");
+        return Err("the server's WebSocket handshake does not match the request");
     }
     if headers.contains_key(header::SEC_WEBSOCKET_PROTOCOL)
         || headers.contains_key(header::SEC_WEBSOCKET_EXTENSIONS)

@@ -35,7 +35,7 @@ pub enum Error {
     NoRoots,
 }
 
-/// TLS for HTTP/1.1 with the system's authorities and those in `ca_files`; also for what is no server of ours.
+/// TLS for HTTP/1.1 with the system's authorities and those in `ca_files`; also for calls to other servers.
 ///
 /// # Errors
 /// A file cannot be read, or there is no authority at all.

@@ -1,5 +1,5 @@
-//! Checks a server's certificate as everybody does, and takes one more: that of an authority which is itself trusted and
-//! presented by the server as its own. `openssl req -x509` makes such certificates, and programs in Go take them.
+//! Verifies a server's certificate as usual, and accepts one more kind: the certificate of a trusted authority that the
+//! server presents as its own. `openssl req -x509` creates such certificates, and programs in Go accept them.
 
 use std::collections::HashSet;
 use std::sync::Arc;
@@ -21,7 +21,7 @@ pub(super) fn hash(certificate: &CertificateDer<'_>) -> [u8; 32] {
     hash
 }
 
-/// See the module's text.
+/// The verifier that the module describes.
 #[derive(Debug)]
 pub(super) struct Verifier {
     chains: Arc<WebPkiServerVerifier>,
@@ -50,8 +50,8 @@ impl ServerCertVerifier for Verifier {
             self.chains.verify_server_cert(end_entity, intermediates, server_name, ocsp_response, now);
         match checked {
             Err(error) if is_authority(&error) && self.trusted.contains(&hash(end_entity)) => {
-                // Its dates were found right before that it is an authority's. Whoever has its key could sign any other
-                // certificate that is taken here, so nobody gains by it. What is left is the name.
+                // Its dates were verified before this error. The owner of its key could sign any certificate that is
+                // accepted here, so this adds no trust. Only the name is left to verify.
                 verify_server_name(&ParsedCertificate::try_from(end_entity)?, server_name)?;
                 Ok(ServerCertVerified::assertion())
             }

@@ -37,7 +37,7 @@ async fn set(ctx: &Context, args: Args, draining: bool) -> anyhow::Result<()> {
             format!("there is no daemon {name:?}: see `coder provisioner list --show-offline`")
         }
     })?;
-    let many = if draining { answer.daemons.len() as u64 } else { answer.told };
+    let many = if draining { answer.daemons.len() as u64 } else { answer.notified };
     let what = match (draining, many) {
         (true, 1) => {
             format!("Daemon {name:?} takes no more jobs; it leaves when it has finished what it has.")

@@ -67,9 +67,9 @@ async fn set(app: &App, caller: &Caller, names: Names, draining: bool) -> Result
         Ok(())
     })?;
     let connected = app.scheduler.connected();
-    let mut told = 0;
+    let mut notified = 0;
     for daemon in &found {
-        told += if draining {
+        notified += if draining {
             connected.drain(daemon.id, &reason, now)
         } else {
             connected.undrain(|freed| freed == daemon.id)
@@ -79,7 +79,7 @@ async fn set(app: &App, caller: &Caller, names: Names, draining: bool) -> Result
     }
     Ok(Json(DrainResponse {
         daemons: found.iter().map(|daemon| daemon.id).collect(),
-        told: u64::try_from(told).unwrap_or(u64::MAX),
+        notified: u64::try_from(notified).unwrap_or(u64::MAX),
     }))
 }
 

@@ -122,7 +122,7 @@ on_both_engines! {
         let running = import(&server, &owner, json!({})).await.1;
         daemon.take(running).await;
         let answer = server.post(&owner, &format!("{DAEMONS}/d/drain"), Value::Null).await.expect(200);
-        assert_eq!((&answer["daemons"], &answer["told"]), (&json!([daemon.id.to_string()]), &json!(1)));
+        assert_eq!((&answer["daemons"], &answer["notified"]), (&json!([daemon.id.to_string()]), &json!(1)));
         let posted = import(&server, &owner, json!({})).await.1;
         let (codes, message) = reasons(&server, &owner, posted).await;
         assert_eq!((codes, message.as_str()), (vec!["draining".to_owned()], "Daemon d could run the job but drains."));

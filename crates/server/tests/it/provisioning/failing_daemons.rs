@@ -135,7 +135,7 @@ on_both_engines! {
         eventually("it has left", || first.app.scheduler.connected().is_empty()).await;
         first.advance(1);
         let path = "/api/v2/organizations/default/provisionerdaemons/d/drain";
-        assert_eq!(first.post(&owner, path, Value::Null).await.expect(200)["told"], 0);
+        assert_eq!(first.post(&owner, path, Value::Null).await.expect(200)["notified"], 0);
         first.advance(1);
         // The server is started anew, and the daemon comes back to that one.
         let next = first.beside(settings()).await;

@@ -33,7 +33,7 @@ on_both_engines! {
         let line = official(&first, KeyId::USER_AUTH).await;
         let acquiring = waiting(&line);
         all_wait(&first, (1, 1)).await;
-        assert_eq!(first.post(&owner, DRAIN, Value::Null).await.expect(200)["told"], 1);
+        assert_eq!(first.post(&owner, DRAIN, Value::Null).await.expect(200)["notified"], 1);
         all_wait(&first, (0, 0)).await;
         assert!(!acquiring.is_finished(), "an empty answer would make it ask again at once");
         let posted = import(&first, &owner, json!({})).await.1;
@@ -50,8 +50,8 @@ on_both_engines! {
         assert!(!of_again.is_finished() && !of_there.is_finished());
 
         let second = import(&next, &owner, json!({})).await.1;
-        for (server, told) in [(&next, 1), (&first, 2)] {
-            assert_eq!(server.delete(&owner, DRAIN).await.expect(200)["told"], told);
+        for (server, notified) in [(&next, 1), (&first, 2)] {
+            assert_eq!(server.delete(&owner, DRAIN).await.expect(200)["notified"], notified);
         }
         assert!(!is_draining(&next, &there).await);
         // The first server may hear of the end of the drain before it is asked itself, so any connection may be the one.
