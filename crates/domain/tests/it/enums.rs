@@ -43,3 +43,20 @@ fn only_ended_jobs_are_inactive() {
     let active: Vec<_> = Status::ALL.into_iter().filter(|status| status.is_active()).collect();
     assert_eq!(active, [Status::Pending, Status::Running, Status::Canceling]);
 }
+
+/// JOB-4, row by row.
+#[test]
+fn a_workspace_has_the_status_of_its_latest_build() {
+    use WorkspaceStatus as Workspace;
+    let rows = [
+        (Status::Pending, [Workspace::Pending; 3]),
+        (Status::Running, [Workspace::Starting, Workspace::Stopping, Workspace::Deleting]),
+        (Status::Succeeded, [Workspace::Running, Workspace::Stopped, Workspace::Deleted]),
+        (Status::Canceling, [Workspace::Canceling; 3]),
+        (Status::Canceled, [Workspace::Canceled; 3]),
+        (Status::Failed, [Workspace::Failed; 3]),
+    ];
+    for (job, expected) in rows {
+        assert_eq!(Transition::ALL.map(|transition| Workspace::of(transition, job)), expected, "{job}");
+    }
+}

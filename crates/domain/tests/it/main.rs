@@ -7,6 +7,7 @@ mod lifecycle;
 mod limits;
 mod names;
 mod parameters;
+mod passwords;
 mod queue;
 mod rbac;
 mod reason_table;

@@ -110,6 +110,16 @@ fn changes() -> impl Strategy<Value = Vec<(u16, Option<u64>)>> {
 
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(600))]
+    /// `key=value`, separated by spaces, by key.
+    #[test]
+    fn a_set_is_written_as_pairs(mask: u32) {
+        let mask = consistent(u64::from(mask));
+        let chosen = (0..PAIRS.len()).filter(|index| mask & (1 << index) != 0).map(|index| PAIRS[index]);
+        let by_key: BTreeMap<_, _> = chosen.collect();
+        let pairs: Vec<_> = by_key.iter().map(|(key, value)| format!("{key}={value}")).collect();
+        prop_assert_eq!(set(mask).to_string(), pairs.join(" "));
+    }
+
 
     #[test]
     fn the_predicate_is_the_published_rule(daemon in pairs(), job in pairs()) {
