@@ -73,14 +73,14 @@ impl Daemon<'_> {
     }
 
     fn matches(&self, job: &Job<'_>) -> bool {
-        let offer = DaemonCapabilities {
+        let capabilities = DaemonCapabilities {
             organization: self.organization,
             provisioners: self.provisioners,
             tags: self.tags,
         };
-        let demand =
+        let requirements =
             JobRequirements { organization: job.organization, provisioner: job.provisioner, tags: job.tags };
-        tags::matches(&offer, &demand)
+        tags::matches(&capabilities, &requirements)
     }
 
     fn serves_another_user(&self, job: &Job<'_>) -> bool {

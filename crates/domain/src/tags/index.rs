@@ -192,10 +192,10 @@ impl<K: Copy + Ord> JobIndex<K> {
     /// The entries whose jobs a daemon with these tags may run, in no particular order.
     pub fn satisfied_by(&self, daemon: &TagSet) -> impl Iterator<Item = K> {
         let untagged = daemon.is_untagged().then_some(&self.untagged);
-        let entry_key =
+        let candidates =
             daemon.as_map().iter().filter_map(|(key, value)| self.pairs.get(key, value)).flatten();
         let tagged =
-            entry_key.filter(|entry| self.sets.get(entry).is_some_and(|(tags, _)| daemon.satisfies(tags)));
+            candidates.filter(|entry| self.sets.get(entry).is_some_and(|(tags, _)| daemon.satisfies(tags)));
         untagged.into_iter().flatten().chain(&self.empty).chain(tagged).copied()
     }
 

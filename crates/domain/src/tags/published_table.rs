@@ -76,8 +76,9 @@ fn runs((daemon, job, same): &Row) -> bool {
     let types = ["terraform".to_owned()];
     let other = if *same { OrganizationId::NIL } else { OrganizationId::random() };
     let (daemon, job) = (set(daemon), set(job));
-    let offer = DaemonCapabilities { organization: OrganizationId::NIL, provisioners: &types, tags: &daemon };
-    matches(&offer, &JobRequirements { organization: other, provisioner: "terraform", tags: &job })
+    let capabilities =
+        DaemonCapabilities { organization: OrganizationId::NIL, provisioners: &types, tags: &daemon };
+    matches(&capabilities, &JobRequirements { organization: other, provisioner: "terraform", tags: &job })
 }
 
 /// The table in Markdown, each answer computed by [`matches`].

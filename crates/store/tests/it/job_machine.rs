@@ -15,7 +15,7 @@ use proptest::test_runner::{Config, TestRunner};
 
 use crate::fixture::{Fixture, on_both_engines, tags};
 
-on_both_engines!(the_database_agrees_with_the_machine);
+on_both_engines!(the_database_agrees_with_the_machine, each_deadline_ends_the_job_unless_it_changed);
 
 const LIMITS: Limits = Limits {
     reconnect_grace: SignedDuration::from_secs(20),
@@ -67,7 +67,9 @@ async fn the_database_agrees_with_the_machine(fixture: Fixture) {
     tokio::task::block_in_place(|| {
         let mut runner =
             TestRunner::new(Config { cases: 192, failure_persistence: None, ..Config::default() });
-        runner.run(&steps(daemons), |steps| runtime.block_on(run(&fixture, daemons, steps))).unwrap();
+        runner
+            .run(&steps(daemons), |steps| runtime.block_on(run(&fixture, daemons, steps)).map(drop))
+            .unwrap();
     });
 }
 
@@ -75,7 +77,7 @@ async fn run(
     fixture: &Fixture,
     daemons: [DaemonId; 2],
     steps: Vec<(Step, i64)>,
-) -> Result<(), TestCaseError> {
+) -> Result<Lifecycle, TestCaseError> {
     // A tag of its own, so that a claim can only find this job.
     let id = fixture.job(&tags(&[("case", &JobId::random().to_string())])).await;
     let created_at = fixture.get_job(id).await.created_at;
@@ -105,7 +107,39 @@ async fn run(
         prop_assert_eq!(stored.lifecycle(), with_daemon_name(machine.clone(), daemons), "after {:?}", event);
         prop_assert_eq!(listed_under(fixture, id).await, vec![machine.status()]);
     }
-    Ok(())
+    Ok(machine)
+}
+
+async fn each_deadline_ends_the_job_unless_it_changed(fixture: Fixture) {
+    let daemon = fixture.daemon("one", &TagSet::untagged()).await;
+    let daemons = [daemon, fixture.daemon("two", &TagSet::untagged()).await];
+    let (nonce, plain) = (Sha256Digest::of("ours"), Sender { daemon, epoch: None });
+    let official = JobEvent::Acquire { daemon, session: None };
+    let session = JobEvent::Acquire { daemon, session: Some(nonce) };
+    let lost = JobEvent::ConnectionLost;
+    // The events, the seconds until the deadline, the error, and the event that makes the decision obsolete.
+    let cases = [
+        (vec![], 60, "as pending for 1 minutes", official.clone()),
+        (vec![official.clone()], 50, "as hung for 50 seconds", JobEvent::Update(plain)),
+        (vec![official, lost(plain), JobEvent::Cancel], 10, "canceled while", JobEvent::Update(plain)),
+        (
+            vec![session, lost(Sender { daemon, epoch: Some(1) })],
+            20,
+            "daemon lost",
+            JobEvent::Resume { daemon, session: nonce },
+        ),
+    ];
+    for (events, wait, expected, change) in cases {
+        let steps = |after: Vec<Step>| {
+            let events = events.iter().cloned().map(|event| (Step::Event(event), 1));
+            events.chain([(Step::Decide, wait)]).chain(after.into_iter().map(|step| (step, 1))).collect()
+        };
+        let ended = run(&fixture, daemons, steps(vec![Step::EndAsDecided])).await.unwrap();
+        assert!(ended.record().error.contains(expected), "{ended:?}");
+        let changed =
+            run(&fixture, daemons, steps(vec![Step::Event(change), Step::EndAsDecided])).await.unwrap();
+        assert!(matches!(changed, Lifecycle::Held { .. }), "{expected}: {changed:?}");
+    }
 }
 
 fn due(job: &Lifecycle, now: Timestamp, created_at: Timestamp) -> Option<Ending> {
