@@ -1,8 +1,8 @@
 //! Which proxy applies to which address, by the environment variables that curl and Go understand.
 //!
-//! The matcher of `hyper_util` is not used because it differs from Go, and so from the official client: it ignores ports
-//! in `NO_PROXY`, does not know patterns such as `*.example.com`, uses the proxy for loopback addresses, and refuses
-//! `ws` and `wss` URLs.
+//! The matcher of `hyper_util` is not used because it differs from Go, and so from the official client. In `NO_PROXY` it
+//! ignores ports, does not know `*.example.com`, lets `.example.com` match `example.com` itself, and lets `*` match names
+//! only. It uses the proxy for loopback addresses and none for `ws` and `wss` URLs.
 
 use std::fmt;
 use std::net::IpAddr;
@@ -168,7 +168,7 @@ mod tests {
         let covered = |rules: &str, url: &str| {
             choose(&[("ALL_PROXY", "http://p:1"), ("NO_PROXY", rules)], url).is_none()
         };
-        assert!(covered("*", "http://x.test"));
+        assert!(covered("*", "http://x.test") && covered("*", "http://10.1.2.3"));
         assert!(covered("a.test, x.test", "http://x.test") && covered("x.test", "https://b.x.test:8443"));
         assert!(!covered("x.test", "http://yx.test") && !covered(".x.test", "http://x.test"));
         assert!(covered(".x.test", "http://b.x.test") && covered("*.x.test", "http://b.x.test"));

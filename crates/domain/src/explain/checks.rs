@@ -131,7 +131,7 @@ pub fn capable_daemon_seen_at(
     watched_since: Timestamp,
     now: Timestamp,
 ) -> Timestamp {
-    let able =
+    let could_run =
         |daemon: &&Daemon<'_>| daemon.matches(job) && matches!(daemon.key, KeyState::None | KeyState::Live);
     let last_seen = |daemon: &Daemon<'_>| match daemon.presence {
         Presence::Connected => Some(now),

@@ -8,7 +8,7 @@ mod limits;
 mod names;
 mod parameters;
 mod passwords;
+mod published_tables;
 mod queue;
 mod rbac;
-mod reason_table;
 mod tags;
