@@ -35,7 +35,7 @@ pub struct MinimalOrganization {
     pub icon: String,
 }
 
-/// Makes an organization.
+/// Creates an organization.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct CreateOrganizationRequest {

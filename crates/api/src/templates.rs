@@ -135,7 +135,7 @@ pub struct AutostartRequirement {
 pub const WEEKDAYS: [&str; 7] =
     ["monday", "tuesday", "wednesday", "thursday", "friday", "saturday", "sunday"];
 
-/// Makes a template out of a version. Some names differ from those that are read back (http-api 6.2).
+/// Creates a template from a version. Some names differ from those that are read back (http-api 6.2).
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct CreateTemplateRequest {

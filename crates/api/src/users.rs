@@ -136,7 +136,7 @@ pub struct UpdateRolesRequest {
     pub roles: Vec<String>,
 }
 
-/// Makes the first user, who owns the deployment.
+/// Creates the first user, who owns the deployment.
 #[derive(Clone, Debug, Deserialize, Serialize)]
 pub struct CreateFirstUserRequest {
     #[serde(default, deserialize_with = "nullable")]
@@ -175,7 +175,7 @@ pub struct LoginResponse {
     pub session_token: Secret,
 }
 
-/// Makes an account.
+/// Creates an account.
 #[derive(Clone, Debug, Deserialize, Serialize)]
 pub struct CreateUserRequest {
     #[serde(default, deserialize_with = "nullable")]

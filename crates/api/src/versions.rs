@@ -1,4 +1,4 @@
-//! Template versions, what an import found in them, and dry runs.
+//! Template versions, the results of their import, and dry runs.
 
 use std::collections::BTreeMap;
 
@@ -75,7 +75,7 @@ pub struct TemplateVersion {
     pub has_external_agent: bool,
 }
 
-/// Makes a version and starts its import.
+/// Creates a version and starts its import.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct CreateTemplateVersionRequest {
@@ -128,7 +128,7 @@ pub struct TemplateVersionVariable {
     pub sensitive: bool,
 }
 
-/// A parameter that builds ask for.
+/// A parameter of a version.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct TemplateVersionParameter {
@@ -160,7 +160,7 @@ pub struct TemplateVersionParameter {
     pub ephemeral: bool,
 }
 
-/// A value one may choose.
+/// An option of a parameter.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct TemplateVersionParameterOption {
@@ -170,7 +170,7 @@ pub struct TemplateVersionParameterOption {
     pub icon: String,
 }
 
-/// An outside account that builds of a version need.
+/// External authentication that builds of a version need.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct TemplateVersionExternalAuth {

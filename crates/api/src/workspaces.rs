@@ -101,7 +101,7 @@ pub struct WorkspacesResponse {
     pub count: i64,
 }
 
-/// Makes a workspace and starts its first build. Exactly one of template and version is given.
+/// Creates a workspace and starts its first build. Exactly one of template and version is given.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct CreateWorkspaceRequest {

@@ -19,13 +19,13 @@ use crate::users::{
 /// Every method fails with what [`Error`] describes.
 #[expect(clippy::missing_errors_doc, reason = "said once for the block")]
 impl Client {
-    /// The accounts that a search string lets through, by name.
+    /// The accounts that match a search string, by name.
     pub async fn users(&self, search: &str) -> Result<Vec<User>, Error> {
         let page: UsersResponse = self.get(paths::USERS, &[("q", search)]).await?;
         Ok(page.users)
     }
 
-    /// Makes an account.
+    /// Creates an account.
     pub async fn create_user(&self, request: &CreateUserRequest) -> Result<User, Error> {
         self.send(Method::POST, paths::USERS, request).await
     }
@@ -50,7 +50,7 @@ impl Client {
         self.get(&paths::user_roles(user), &[]).await
     }
 
-    /// The roles there are on the site, and whether the caller may assign them.
+    /// All site roles, and whether the caller may assign them.
     pub async fn site_roles(&self) -> Result<Vec<AssignableRole>, Error> {
         self.list(paths::SITE_ROLES, &[]).await
     }
@@ -60,12 +60,12 @@ impl Client {
         self.send(Method::PUT, &paths::user_roles(user), &UpdateRolesRequest { roles }).await
     }
 
-    /// Changes a password; the old one is needed for one's own.
+    /// Changes a password; users need their old one.
     pub async fn update_password(&self, user: &str, request: &UpdatePasswordRequest) -> Result<(), Error> {
         self.send_without_answer(Method::PUT, &paths::user_password(user), request).await
     }
 
-    /// Makes a token for somebody; this is the only time it is seen.
+    /// Creates a token for a user; the secret is sent only this once.
     pub async fn create_token_for(&self, user: &str, request: &CreateTokenRequest) -> Result<Secret, Error> {
         let key: CreateKeyResponse = self.send(Method::POST, &paths::user_tokens(user), request).await?;
         Ok(key.key)
@@ -76,7 +76,7 @@ impl Client {
         self.list(paths::ORGANIZATIONS, &[]).await
     }
 
-    /// Makes an organization, to which the caller then belongs.
+    /// Creates an organization, to which the caller then belongs.
     pub async fn create_organization(
         &self,
         request: &CreateOrganizationRequest,
@@ -84,7 +84,7 @@ impl Client {
         self.send(Method::POST, paths::ORGANIZATIONS, request).await
     }
 
-    /// Changes what an organization is called and shows.
+    /// Changes the name, description and icon of an organization.
     pub async fn update_organization(
         &self,
         organization: OrganizationId,
@@ -117,7 +117,7 @@ impl Client {
         self.command(Method::DELETE, &paths::member(organization, user)).await
     }
 
-    /// The roles there are in an organization, and whether the caller may assign them.
+    /// All roles of an organization, and whether the caller may assign them.
     pub async fn organization_roles(
         &self,
         organization: OrganizationId,

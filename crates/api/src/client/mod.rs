@@ -120,7 +120,7 @@ const WARNINGS: (usize, usize) = (32, 512);
 
 impl Client {
     /// A client of the server at `url`, whose path, query and user are dropped as the official client drops them
-    /// (http-api 1.1). Makes no connection.
+    /// (http-api 1.1). It opens no connection.
     ///
     /// # Errors
     /// The URL is not an HTTP one, a header is malformed, or a certificate file cannot be read.

@@ -30,7 +30,7 @@ impl Client {
         self.get(&paths::organization(organization), &[]).await
     }
 
-    /// Makes a provisioner key; this is the only time its secret is seen.
+    /// Creates a provisioner key; the secret is sent only this once.
     pub async fn create_provisioner_key(
         &self,
         organization: OrganizationId,
@@ -42,7 +42,7 @@ impl Client {
         self.create_limited_provisioner_key(organization, &request).await
     }
 
-    /// Makes a provisioner key with an end or an allow list, which official servers do not know.
+    /// Creates a provisioner key with an end or an allow list, which official servers do not support.
     pub async fn create_limited_provisioner_key(
         &self,
         organization: OrganizationId,
@@ -53,7 +53,7 @@ impl Client {
         Ok(key.key)
     }
 
-    /// Gives a provisioner key a new secret; our servers only.
+    /// Gives a provisioner key a new secret. Not official.
     pub async fn rotate_provisioner_key(
         &self,
         organization: OrganizationId,
@@ -63,7 +63,7 @@ impl Client {
         self.send(Method::POST, &paths::provisioner_key_rotate(organization, name), &request).await
     }
 
-    /// Changes when a provisioner key expires and from where it may be used; our servers only.
+    /// Changes when a provisioner key expires and from where it may be used. Not official.
     pub async fn update_provisioner_key(
         &self,
         organization: OrganizationId,
@@ -107,12 +107,12 @@ impl Client {
         self.list(&paths::daemons(organization), &borrow(&query)).await
     }
 
-    /// Asks the daemons of a name, or one by its id, to finish what they have and leave; our servers only.
+    /// Drains daemons by name, or one by its id: they finish their jobs and disconnect. Not official.
     pub async fn drain(&self, organization: OrganizationId, daemon: &str) -> Result<DrainResponse, Error> {
         self.send(Method::POST, &paths::daemon_drain(organization, daemon), &()).await
     }
 
-    /// Takes that back. Daemons that were told already leave all the same.
+    /// Ends a drain. Daemons that were notified already disconnect all the same.
     ///
     /// # Errors
     /// See [`Error`]; 404 when there is none of that name or id.

@@ -39,7 +39,7 @@ impl Client {
         self.get(&paths::template(template), &[]).await
     }
 
-    /// Makes a template out of a version.
+    /// Creates a template from a version.
     pub async fn create_template(
         &self,
         organization: OrganizationId,
@@ -77,7 +77,7 @@ impl Client {
         self.get(&paths::template_version_by_name(template, name), &[]).await
     }
 
-    /// Chooses the version that new builds use.
+    /// Sets the active version, which new builds use.
     pub async fn set_active_version(
         &self,
         template: TemplateId,
@@ -87,27 +87,7 @@ impl Client {
         self.send_without_answer(Method::PATCH, &paths::template_versions(template), &request).await
     }
 
-    /// Hides a version that neither the template nor a workspace uses.
-    pub async fn archive_version(&self, version: TemplateVersionId) -> Result<(), Error> {
-        self.order(Method::POST, &paths::version_archive(version)).await
-    }
-
-    /// Shows an archived version again.
-    pub async fn unarchive_version(&self, version: TemplateVersionId) -> Result<(), Error> {
-        self.order(Method::POST, &paths::version_unarchive(version)).await
-    }
-
-    /// Archives the failed versions of a template, or with `all` every unused one.
-    pub async fn archive_versions(
-        &self,
-        template: TemplateId,
-        all: bool,
-    ) -> Result<ArchiveVersionsResponse, Error> {
-        let request = ArchiveVersionsRequest { all };
-        self.send(Method::POST, &paths::template_versions_archive(template), &request).await
-    }
-
-    /// Makes a version and starts its import.
+    /// Creates a version and starts its import.
     pub async fn create_version(
         &self,
         organization: OrganizationId,
@@ -126,7 +106,7 @@ impl Client {
         self.command(Method::PATCH, &paths::version_cancel(version)).await
     }
 
-    /// What builds of a version would make, for starts and stops.
+    /// The resources that builds of a version would create, for starts and stops.
     pub async fn version_resources(
         &self,
         version: TemplateVersionId,
@@ -142,7 +122,7 @@ impl Client {
         self.list(&paths::version_variables(version), &[]).await
     }
 
-    /// The parameters that builds of a version ask for.
+    /// The parameters of a version.
     pub async fn rich_parameters(
         &self,
         version: TemplateVersionId,
@@ -155,7 +135,7 @@ impl Client {
         self.list(&paths::version_presets(version), &[]).await
     }
 
-    /// Outside accounts that builds of a version need.
+    /// The external authentication that builds of a version need.
     pub async fn external_auth(
         &self,
         version: TemplateVersionId,
@@ -177,7 +157,7 @@ impl Client {
         self.get(&paths::dry_run(version, job), &[]).await
     }
 
-    /// How many daemons could take a dry run.
+    /// How many daemons could run a dry run.
     pub async fn dry_run_matched(
         &self,
         version: TemplateVersionId,
@@ -186,7 +166,7 @@ impl Client {
         self.get(&paths::dry_run_matched(version, job), &[]).await
     }
 
-    /// What a dry run found.
+    /// The resources of a dry run.
     pub async fn dry_run_resources(
         &self,
         version: TemplateVersionId,

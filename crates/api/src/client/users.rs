@@ -12,7 +12,7 @@ use crate::users::{CreateFirstUserRequest, CreateFirstUserResponse, LoginRequest
 /// Every method fails with what [`Error`] describes.
 #[expect(clippy::missing_errors_doc, reason = "said once for the block")]
 impl Client {
-    /// What the server says about itself; needs no session.
+    /// The server's version and addresses; needs no session.
     pub async fn build_info(&self) -> Result<BuildInfo, Error> {
         self.get(paths::BUILD_INFO, &[]).await
     }
@@ -22,7 +22,7 @@ impl Client {
         self.get(paths::ENTITLEMENTS, &[]).await
     }
 
-    /// Whether somebody has set the server up.
+    /// Whether the first user exists.
     ///
     /// A 404 without a build version comes from something that is not a Coder server, and is an error (http-api 1.4).
     pub async fn has_first_user(&self) -> Result<bool, Error> {
@@ -33,7 +33,7 @@ impl Client {
         }
     }
 
-    /// Makes the first user.
+    /// Creates the first user.
     pub async fn create_first_user(
         &self,
         request: &CreateFirstUserRequest,
@@ -60,24 +60,24 @@ impl Client {
         self.get(&paths::user(user), &[]).await
     }
 
-    /// Makes a further session key for the caller.
+    /// Creates a further session key for the caller.
     pub async fn create_session_key(&self) -> Result<Secret, Error> {
         let key: CreateKeyResponse = self.send_empty(Method::POST, &paths::user_keys(paths::ME), &[]).await?;
         Ok(key.key)
     }
 
-    /// What tokens may be asked for, for a user by name, id, or `me`.
+    /// The limits of tokens of a user, by name, id, or `me`.
     pub async fn token_config(&self, user: &str) -> Result<TokenConfig, Error> {
         self.get(&paths::token_config(user), &[]).await
     }
 
-    /// Makes a token; this is the only time it is seen.
+    /// Creates a token; the secret is sent only this once.
     pub async fn create_token(&self, request: &CreateTokenRequest) -> Result<Secret, Error> {
         let key: CreateKeyResponse = self.send(Method::POST, &paths::user_tokens(paths::ME), request).await?;
         Ok(key.key)
     }
 
-    /// The caller's tokens, or with `all` everybody's that the caller may see.
+    /// The caller's tokens, or with `all` all that the caller may see.
     pub async fn tokens(&self, all: bool) -> Result<Vec<ApiKeyWithOwner>, Error> {
         let all = if all { "true" } else { "false" };
         self.list(&paths::user_tokens(paths::ME), &[("include_all", all)]).await

@@ -30,7 +30,7 @@ impl Client {
         self.get(&paths::workspace(workspace), &[]).await
     }
 
-    /// Makes a workspace for a user and starts its first build.
+    /// Creates a workspace for a user and starts its first build.
     pub async fn create_workspace(
         &self,
         owner: &str,

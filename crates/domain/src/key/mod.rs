@@ -131,7 +131,7 @@ mod tests {
     fn tok_1_round_trip_and_shapes() {
         let token = ApiToken::generate(counter());
         let text = token.reveal();
-        let again = ApiToken::parse(text.expose()).expect("our own shape");
+        let again = ApiToken::parse(text.expose()).expect("a generated token");
         assert_eq!(again.id, token.id);
         assert!(again.hashed().verify(&token.hashed()));
         for bad in ["", "-", "short-short", &format!("{}x", text.expose()), &text.expose().replace('-', "_")]

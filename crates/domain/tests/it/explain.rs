@@ -256,7 +256,7 @@ fn row_vii_it_drains() {
 }
 
 #[test]
-fn a_daemon_that_can_run_no_jobs_is_no_free_daemon() {
+fn an_unhealthy_daemon_is_not_free() {
     let unhealthy = Worker { problem: "no Terraform", ..worker() };
     check(
         PLAIN,
@@ -287,7 +287,7 @@ fn row_viii_another_users_scope() {
 }
 
 #[test]
-fn another_users_daemon_that_lacks_the_tags_besides_is_a_reason_only_alone() {
+fn another_users_daemon_without_the_tags_is_the_last_reason() {
     let stranger = |a| Worker { has: with(Some(1), a, None), ..worker() };
     let message = "Daemon d0 takes the jobs of another user only.";
     for user in [None, Some(INITIATOR)] {
@@ -308,7 +308,7 @@ fn another_users_daemon_that_lacks_the_tags_besides_is_a_reason_only_alone() {
 }
 
 #[test]
-fn a_free_daemon_ends_the_matter() {
+fn a_free_daemon_is_the_only_reason() {
     let busy = Worker { busy: 1, ..worker() };
     check(
         PLAIN,
@@ -364,7 +364,7 @@ fn every_code_is_listed() {
 }
 
 #[test]
-fn able_daemons_are_remembered_for_the_reaper() {
+fn capable_daemons_are_remembered_for_the_reaper() {
     let (tags, types) = (PLAIN.tags(), vec!["terraform".to_owned()]);
     let daemon = |presence, ago: i64, key| Daemon {
         id: DaemonId::NIL,
@@ -575,7 +575,7 @@ proptest! {
 
 /// A machine may wait while this is true; in every other case somebody has to do something.
 #[test]
-fn only_free_and_busy_daemons_pass_by_themselves() {
+fn only_free_and_busy_daemons_need_no_action() {
     let daemon = || NamedDaemon { id: DaemonId(Uuid::from_u128(1)), name: "d".to_owned() };
     let queue = QueueState { position: 1, size: 1, oldest_running_since: None };
     let at = Timestamp::UNIX_EPOCH;

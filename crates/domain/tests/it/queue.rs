@@ -117,7 +117,7 @@ proptest! {
 
     /// The place that is computed is the one at which the job would come.
     #[test]
-    fn places_are_what_draining_finds(steps in proptest::collection::vec(step(), 0..60), mask in 1_u8..8) {
+    fn positions_are_the_order_of_handing_out(steps in proptest::collection::vec(step(), 0..60), mask in 1_u8..8) {
         let mut fair = FairQueue::default();
         let mut ids = Vec::new();
         for (number, step) in steps.into_iter().enumerate() {
@@ -286,7 +286,7 @@ fn turns_alternate_and_an_initiator_who_comes_back_goes_to_the_end() {
 }
 
 #[test]
-fn many_tag_sets_do_not_buy_more_turns() {
+fn many_tag_sets_give_no_more_turns() {
     let mut fair = FairQueue::default();
     for number in 0..30 {
         fair.enqueue(&job(number, 0, u8::try_from(number % 3).unwrap(), false));

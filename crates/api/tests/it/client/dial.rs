@@ -104,7 +104,7 @@ async fn answering(bytes: &'static str) -> Server {
 }
 
 #[tokio::test]
-async fn a_refusal_keeps_its_status_and_words() {
+async fn a_refusal_keeps_its_status_and_message() {
     let body = r#"{"message":"no","detail":"not you"}"#;
     let answer = "HTTP/1.1 403 Forbidden\r\nContent-Type: application/json\r\nContent-Length: 35\r\n\r\n";
     let server = answering(Box::leak(format!("{answer}{body}").into_boxed_str())).await;
@@ -256,7 +256,7 @@ async fn dial_tls(
 }
 
 #[tokio::test]
-async fn a_self_signed_certificate_that_is_itself_trusted_is_taken_for_its_own_names_only() {
+async fn a_trusted_self_signed_certificate_is_accepted_for_its_names_only() {
     let own = Authority::self_signed(|_| {});
     for host in ["localhost", "127.0.0.1"] {
         let (_server, dialled) = dial_tls(&own, &own, host).await;

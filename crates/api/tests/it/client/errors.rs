@@ -166,7 +166,7 @@ async fn a_body_that_stalls_half_way_ends_in_a_timeout() {
 }
 
 #[tokio::test]
-async fn nobody_there_and_garbage_are_transport_errors() {
+async fn refused_connections_and_garbage_are_transport_errors() {
     let gone = Server::http(|_, _| json(200, "")).await;
     let url = gone.url();
     drop(gone);
