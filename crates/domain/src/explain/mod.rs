@@ -28,8 +28,10 @@
 //! when it lacks the job's tags too, unless there is no other reason. There is one reason of each kind, with a count.
 
 mod checks;
+mod inputs;
 mod messages;
 mod reason;
+mod reference_table;
 
 use std::cmp::Reverse;
 

@@ -52,8 +52,7 @@ pub fn published_reasons() -> String {
     for reason in examples() {
         let job = if reason.code() == "untagged_job" { &TagSet::untagged() } else { &tags };
         // Written to a String, which cannot fail.
-        let _ =
-            writeln!(text, "| `{}` | {} | {} |", reason.code(), reason.message(), reason.next_step(job));
+        let _ = writeln!(text, "| `{}` | {} | {} |", reason.code(), reason.message(), reason.next_step(job));
     }
     text
 }

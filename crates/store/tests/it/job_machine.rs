@@ -132,7 +132,10 @@ async fn each_deadline_ends_the_job_unless_it_changed(fixture: Fixture) {
     for (events, wait, expected, change) in cases {
         let steps = |after: Vec<Step>| {
             let events = events.iter().cloned().map(|event| (Step::Event(event), 1));
-            events.chain([(Step::Decide, wait)]).chain(after.into_iter().map(|step| (step, 1))).collect()
+            events
+                .chain([(Step::Decide, wait)])
+                .chain(after.into_iter().map(|step| (step, 1)))
+                .collect::<Vec<_>>()
         };
         let ended = run(&fixture, daemons, steps(vec![Step::EndAsDecided])).await.unwrap();
         assert!(ended.record().error.contains(expected), "{ended:?}");
