@@ -2,12 +2,12 @@
 
 use anyhow::Result;
 use coder_requirements::{Requirement, is_there};
-use coder_store::testing::{Server, URL_VARIABLE};
+use coder_store::testing::{PostgresServer, URL_VARIABLE};
 
 /// A server, ended with this value when it is our own.
 pub(crate) struct Postgres {
     url: String,
-    _server: Option<Server>,
+    _server: Option<PostgresServer>,
 }
 
 impl Postgres {
@@ -26,6 +26,6 @@ pub(crate) fn for_tests() -> Result<Option<Postgres>> {
         return Ok(None);
     }
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
-    let server = runtime.block_on(Server::start());
+    let server = runtime.block_on(PostgresServer::start());
     Ok(server.map(|server| Postgres { url: server.url(), _server: Some(server) }))
 }

@@ -87,6 +87,26 @@ impl Client {
         self.send_without_answer(Method::PATCH, &paths::template_versions(template), &request).await
     }
 
+    /// Hides a version that neither the template nor a workspace uses.
+    pub async fn archive_version(&self, version: TemplateVersionId) -> Result<(), Error> {
+        self.command(Method::POST, &paths::version_archive(version)).await
+    }
+
+    /// Shows an archived version again.
+    pub async fn unarchive_version(&self, version: TemplateVersionId) -> Result<(), Error> {
+        self.command(Method::POST, &paths::version_unarchive(version)).await
+    }
+
+    /// Archives the failed versions of a template, or with `all` every unused one.
+    pub async fn archive_versions(
+        &self,
+        template: TemplateId,
+        all: bool,
+    ) -> Result<ArchiveVersionsResponse, Error> {
+        let request = ArchiveVersionsRequest { all };
+        self.send(Method::POST, &paths::template_versions_archive(template), &request).await
+    }
+
     /// Creates a version and starts its import.
     pub async fn create_version(
         &self,

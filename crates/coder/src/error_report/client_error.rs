@@ -1,6 +1,6 @@
 //! Errors of calls to a server.
 
-use coder_api::client::{Error, Refusal};
+use coder_api::client::{Error, ErrorResponse};
 use coder_api::error::ErrorBody;
 use url::Url;
 
@@ -144,7 +144,7 @@ fn is_foreign(body: &ErrorBody) -> bool {
     body.message.starts_with("the answer is not an API error")
 }
 
-fn refused(error: &Error, refusal: &Refusal, token: TokenSource) -> Explained {
+fn refused(error: &Error, refusal: &ErrorResponse, token: TokenSource) -> Explained {
     let server = Server::of(&refusal.at.to_string());
     let status = refusal.status.as_u16();
     if let Some(location) = &refusal.location {

@@ -187,25 +187,26 @@ fn ten_thousand_daemons_and_a_thousand_tag_sets() {
         let others = (0..below(5)).map(|_| 1 << (5 + below(PAIRS.len() as u64 - 5)));
         consistent(others.fold(scope, |mask: u64, pair: u64| mask | pair))
     };
-    let daemons: Vec<u64> = (0..10_000).map(|_| random()).collect();
-    let jobs: Vec<u64> = (0..1000).map(|_| random()).collect();
+    let daemon_masks: Vec<u64> = (0..10_000).map(|_| random()).collect();
+    let job_masks: Vec<u64> = (0..1000).map(|_| random()).collect();
     let mut daemons = DaemonIndex::default();
-    for (entry, mask) in daemons.iter().enumerate() {
+    for (entry, mask) in daemon_masks.iter().enumerate() {
         daemons.insert(entry, set(*mask));
     }
     let mut jobs = JobIndex::default();
-    for (entry, mask) in jobs.iter().enumerate() {
+    for (entry, mask) in job_masks.iter().enumerate() {
         jobs.insert(entry, set(*mask));
     }
-    let mut found: Vec<Vec<usize>> = vec![Vec::new(); daemons.len()];
-    for (job, mask) in jobs.iter().enumerate() {
+    let mut found: Vec<Vec<usize>> = vec![Vec::new(); daemon_masks.len()];
+    for (job, mask) in job_masks.iter().enumerate() {
         let able: Vec<_> = daemons.that_satisfy(&set(*mask)).collect();
-        let expected: Vec<_> = (0..daemons.len()).filter(|daemon| takes(daemons[*daemon], *mask)).collect();
+        let expected: Vec<_> =
+            (0..daemon_masks.len()).filter(|daemon| takes(daemon_masks[*daemon], *mask)).collect();
         assert_eq!(able, expected);
         able.into_iter().for_each(|daemon| found[daemon].push(job));
     }
     for (daemon, expected) in found.into_iter().enumerate() {
-        let mut able: Vec<_> = jobs.satisfied_by(&set(daemons[daemon])).collect();
+        let mut able: Vec<_> = jobs.satisfied_by(&set(daemon_masks[daemon])).collect();
         able.sort_unstable();
         assert_eq!(able, expected);
     }

@@ -17,7 +17,7 @@ use crate::http::{Caller, Error, Result};
 use crate::provisioning::rescue::cancel;
 
 /// The API type of a job, without the fields that only the jobs endpoints fill (http-api 11).
-pub fn view(job: &Job, place: Place) -> ProvisionerJob {
+pub fn view(job: &Job, place: QueuePosition) -> ProvisionerJob {
     ProvisionerJob {
         id: job.id,
         created_at: job.created_at,
@@ -50,7 +50,7 @@ pub fn view(job: &Job, place: Place) -> ProvisionerJob {
 }
 
 /// The queue positions of waiting jobs among the jobs that the connected daemons could run. Other jobs are missing.
-pub async fn places(app: &App, tx: &mut Tx, jobs: &[&Job]) -> Result<HashMap<JobId, Place>> {
+pub async fn places(app: &App, tx: &mut Tx, jobs: &[&Job]) -> Result<HashMap<JobId, QueuePosition>> {
     let waiting: Vec<_> = jobs.iter().filter(|job| job.status() == Status::Pending).collect();
     if waiting.is_empty() {
         return Ok(HashMap::new());
@@ -67,7 +67,7 @@ pub async fn places(app: &App, tx: &mut Tx, jobs: &[&Job]) -> Result<HashMap<Job
 }
 
 /// The online daemons that could run a job, one for each group of equal daemons.
-async fn able(app: &App, tx: &mut Tx, job: &Job) -> Result<Vec<Taker>> {
+async fn able(app: &App, tx: &mut Tx, job: &Job) -> Result<Vec<WaitingDaemon>> {
     let mut takers = Vec::new();
     for alike in matching_daemons::able(app, tx, &matching_daemons::demand(job), app.now()).await? {
         if alike.online > 0 {

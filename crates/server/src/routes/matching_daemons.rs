@@ -28,7 +28,12 @@ pub async fn count(
 }
 
 /// The daemons that match `demand`, grouped by the jobs that they can run.
-pub async fn able(app: &App, tx: &mut Tx, demand: &JobRequirements<'_>, at: Timestamp) -> Result<Vec<Alike>> {
+pub async fn able(
+    app: &App,
+    tx: &mut Tx,
+    demand: &JobRequirements<'_>,
+    at: Timestamp,
+) -> Result<Vec<MatchedDaemons>> {
     let seen = seen_within_of(app, at, STALE_AFTER);
     let (tag_sets, known) = app.scheduler.tag_sets().known_to_satisfy(demand.tags);
     let (mut alike, newest) = daemons::list_matched(tx, demand.organization, &tag_sets, &seen).await?;

@@ -39,9 +39,9 @@ pub async fn run(app: &App) {
             let Some(Channel { listener, notifier }) = channel else { return Ok(()) };
             backoff.reset();
             tracing::debug!("listening to the other servers on this database");
-            // Whatever was said before is in the database.
-            look_at_everything(app).await?;
-            tokio::try_join!(hear(app, own, listener), speak(app, own, notifier)).map(|_| ())
+            // Hints that were sent earlier are lost.
+            resync(app).await?;
+            tokio::try_join!(receive(app, own, listener), send(app, own, notifier)).map(|_| ())
         };
         tokio::select! {
             () = app.lifecycle.soft().cancelled() => return,

@@ -17,9 +17,9 @@ const MOST: i64 = 20_000;
 
 /// The daemons of an organization at one moment.
 pub struct DaemonFacts {
-    daemons: Vec<daemon_facts::Facts>,
+    daemons: Vec<daemons::facts::DaemonFacts>,
     connected: HashSet<DaemonId>,
-    known: Connected,
+    known: ConnectedDaemons,
     /// Whether daemons may be connected to other servers.
     is_shared: bool,
     at: Timestamp,
@@ -59,7 +59,7 @@ impl DaemonFacts {
     }
 
     /// The daemons that could run a job, by type and tags.
-    pub fn able<'a>(&'a self, job: &'a Job<'_>) -> impl Iterator<Item = &'a daemon_facts::Facts> {
+    pub fn able<'a>(&'a self, job: &'a Job<'_>) -> impl Iterator<Item = &'a daemons::facts::DaemonFacts> {
         let demand =
             JobRequirements { organization: job.organization, provisioner: job.provisioner, tags: job.tags };
         self.daemons.iter().filter(move |daemon| {

@@ -12,7 +12,7 @@ use coder_domain::clock::Clock;
 use coder_domain::ids::{DaemonId, JobId, OrganizationId};
 use coder_domain::key::Sha256Digest;
 use coder_domain::tags::{JobRequirements, TagSet};
-use coder_store::jobs::{self, ClaimOutcome, ClaimRequest, ClaimedJob as Taken, Holder};
+use coder_store::jobs::{self, ClaimOutcome, ClaimRequest, ClaimedJob, Holder};
 use coder_store::{Error, Store, transaction};
 use parking_lot::{Mutex, MutexGuard};
 use tokio::sync::{Notify, OwnedSemaphorePermit, Semaphore, oneshot};
@@ -227,8 +227,8 @@ impl Scheduler {
                 drop(send.send(outcome));
             });
             match receive.await {
-                Ok(Ok(ClaimOutcome::Job(claimed))) => return Ok(AcquireOutcome::Job(claimed)),
-                Ok(Ok(ClaimOutcome::Nothing(back))) => ticket = back,
+                Ok(Ok(WaitOutcome::Job(claimed))) => return Ok(AcquireOutcome::Job(claimed)),
+                Ok(Ok(WaitOutcome::Nothing(back))) => ticket = back,
                 Ok(Err(error)) => return Err(error),
                 Err(_) => return Err(Error::Unavailable { what: "looking for a job", source: None }),
             }
@@ -258,21 +258,21 @@ impl Scheduler {
         domain: &Domain,
         waiting: WaitingDaemon,
         _permit: OwnedSemaphorePermit,
-    ) -> Result<ClaimOutcome, Error> {
+    ) -> Result<WaitOutcome, Error> {
         loop {
-            if let Some(Taken { job, more }) = self.claim(domain, waiting).await? {
+            if let Some(ClaimedJob { job, more }) = self.claim(domain, waiting).await? {
                 ticket.served = Some(more);
                 drop(ticket);
                 self.0.events.job_changed(job);
-                return Ok(ClaimOutcome::Job(Claimed { job, waiting, scheduler: Some(self.clone()) }));
+                return Ok(WaitOutcome::Job(Claimed { job, waiting, scheduler: Some(self.clone()) }));
             }
             if self.shared().waiting.found_nothing(ticket.waiter) == Next::Wait {
-                return Ok(ClaimOutcome::Nothing(ticket));
+                return Ok(WaitOutcome::Nothing(ticket));
             }
         }
     }
 
-    async fn claim(&self, domain: &Domain, waiting: WaitingDaemon) -> Result<Option<Taken>, Error> {
+    async fn claim(&self, domain: &Domain, waiting: WaitingDaemon) -> Result<Option<ClaimedJob>, Error> {
         let store = &self.0.store;
         loop {
             let (wanted, newest) = self.0.tag_sets.known_to_be_satisfied_by(&domain.tags);
@@ -327,7 +327,7 @@ fn holder(waiting: WaitingDaemon) -> Holder {
     Holder { daemon: waiting.daemon, epoch: waiting.session.map(|_| FIRST_EPOCH) }
 }
 
-enum ClaimOutcome {
+enum WaitOutcome {
     Job(Claimed),
     Nothing(Ticket),
 }

@@ -84,7 +84,7 @@ impl TagSets {
 
     /// Reads new tag sets. Inside a transaction they are returned and not kept: without its commit the ids would be assigned
     /// again.
-    async fn fresh(&self, tx: &mut Tx) -> Result<Vec<Interned>, Error> {
+    async fn fresh(&self, tx: &mut Tx) -> Result<Vec<InternedTagSet>, Error> {
         let known = self.indexes().last;
         let fresh = tag_sets::list_since(tx, known).await?;
         if tx.is_transaction() {

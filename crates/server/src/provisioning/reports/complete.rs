@@ -70,7 +70,7 @@ pub async fn complete(session: &Session, request: &CompletedJob) -> Result<(), R
     let result = request.r#type.as_ref().ok_or_else(|| Refusal::invalid("a completed job needs a type"))?;
     let (kind, digest, holder) = (kind_of(result), digest(request), session.holder(job));
     let found = assignments::find_with_build(&mut app.store.reader().await?, job).await?;
-    let Ending { job: row, build, ttl_ms } = found.ok_or(Refusal::NoSuchJob)?;
+    let JobWithBuild { job: row, build, ttl_ms } = found.ok_or(Refusal::NoSuchJob)?;
     let row = refusal::known(session, Some(row))?;
     match refusal::require(&row, holder) {
         Ok(()) => {}

@@ -70,7 +70,7 @@ pub(crate) async fn journal(
 
 /// Whether a token proves that its sender has the directory of the job's last holder. The answer with the newest token may
 /// have been lost, so the previous one is valid until the newest is used.
-fn proves(held: &Held, token: &[u8]) -> bool {
+fn proves(held: &JobLease, token: &[u8]) -> bool {
     let token = hash(token);
     let is = |known: Option<Sha256Digest>| known.is_some_and(|known| known.verify(&token));
     is(held.token_hash) || is(held.previous_token_hash)
@@ -81,7 +81,7 @@ fn not_the_last() -> Refusal {
 }
 
 /// The job of a state, if its sender has the directory of the job's last holder.
-async fn salvageable(session: &Session, header: &JournalHeader) -> Result<(JobId, Held), Refusal> {
+async fn salvageable(session: &Session, header: &JournalHeader) -> Result<(JobId, JobLease), Refusal> {
     let job = refusal::job_id(&header.job_id)?;
     let held = jobs::find_held(&mut session.app.store.reader().await?, job, session.daemon).await?;
     let held = held.filter(|held| proves(held, &header.token)).ok_or_else(not_the_last)?;
@@ -135,7 +135,7 @@ fn build_of(job: &Job) -> Result<BuildId, Refusal> {
 }
 
 /// The version of a state. Its hash was checked on arrival.
-fn version(header: &JournalHeader) -> Result<Version, Refusal> {
+fn version(header: &JournalHeader) -> Result<StateVersion, Refusal> {
     let serial =
         i64::try_from(header.serial).map_err(|_| Refusal::invalid("the serial of the state is too large"))?;
     let sha256 =
@@ -158,7 +158,7 @@ struct StateHeader {
 }
 
 /// The version of the state that the build has or began with; `None` without a state, or when it is not Terraform's.
-async fn base(tx: &mut Tx, job: JobId, build: BuildId) -> Result<Option<Version>, Refusal> {
+async fn base(tx: &mut Tx, job: JobId, build: BuildId) -> Result<Option<StateVersion>, Refusal> {
     if journals::find_version(tx, job).await?.is_some() {
         // The journal compares with its own version.
         return Ok(None);

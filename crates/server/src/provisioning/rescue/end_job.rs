@@ -5,7 +5,7 @@ use coder_domain::ids::{BuildId, JobId};
 use coder_domain::job::lifecycle::Ending;
 use coder_store::jobs;
 use coder_store::jobs::journals;
-use coder_store::jobs::logs::{Level, NewLine, Source};
+use coder_store::jobs::logs::{self, Level, NewLine, Source};
 use coder_store::workspaces::builds;
 use coder_store::{Error, Tx, transaction};
 use jiff::SignedDuration;
@@ -28,9 +28,9 @@ pub async fn end_job(app: &App, id: JobId, ending: &Ending) -> Result<bool, Erro
     let ended = transaction!(app.store, Error, |tx| {
         // The guard of this statement decides. Whoever passes it writes the lines.
         jobs::give_up(tx, id, ending.guard, &error, now).await?;
-        let stage = job_logs::find_last(tx, id).await?.map(|last| last.line.stage);
+        let stage = logs::find_last(tx, id).await?.map(|last| last.line.stage);
         let stage = stage.filter(|stage| !stage.is_empty()).unwrap_or_else(|| "Unknown".to_owned());
-        job_logs::append_system(tx, id, &lines(&ending.cause.log_line(), &stage, now)).await?;
+        logs::append_system(tx, id, &lines(&ending.cause.log_line(), &stage, now)).await?;
         let job = jobs::get(tx, id).await?;
         audit::job_end::job(tx, &job, &error, now).await?;
         let Some(build) = builds::find_by_job(tx, id).await? else { return Ok(None) };

@@ -21,7 +21,7 @@ use crate::provisioning::rescue::end_job::end_job;
 
 /// A job that this connection holds from now on.
 struct ResumedJob {
-    held: Held,
+    held: JobLease,
     token: Option<Bytes>,
 }
 
@@ -129,8 +129,8 @@ async fn resume_jobs(
     listed: &[HeldJob],
     now: Timestamp,
 ) -> Result<AttachOutcome, Refusal> {
-    let is_own = |held: &Held| held.session_hash.is_some_and(|own| own.verify(&presented));
-    let open: Vec<Held> = jobs::list_held(tx, session.daemon).await?.into_iter().filter(is_own).collect();
+    let is_own = |held: &JobLease| held.session_hash.is_some_and(|own| own.verify(&presented));
+    let open: Vec<JobLease> = jobs::list_held(tx, session.daemon).await?.into_iter().filter(is_own).collect();
     let mut known = !open.is_empty() || session.app.scheduler.connected().is_attached(&presented);
     let (mut verdicts, mut resumed, mut undelivered) = (Vec::new(), Vec::new(), Vec::new());
     for job in listed {

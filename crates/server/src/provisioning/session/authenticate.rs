@@ -49,7 +49,7 @@ pub struct PresentedKey {
 #[derive(Clone, Debug)]
 pub struct Authenticated {
     /// Its row.
-    pub join: Join,
+    pub join: NewDaemon,
     /// The extensions that are granted.
     pub extensions: Extensions,
     /// The key that it joined with, if any.
@@ -63,8 +63,8 @@ pub struct Authenticated {
 impl Authenticated {
     /// The values for the daemon's row.
     #[must_use]
-    pub fn as_arrival(&self, server: Uuid) -> Arrival {
-        Arrival { user: self.user, token: self.token.clone(), is_deaf: self.cannot_drain(), server }
+    pub fn as_arrival(&self, server: Uuid) -> JoinContext {
+        JoinContext { user: self.user, token: self.token.clone(), ignores_drain: self.cannot_drain(), server }
     }
 
     /// Whether it lacks the extension `drain`.

@@ -62,7 +62,7 @@ pub struct Session {
 impl Session {
     /// A session of an official daemon whose row was just written.
     #[must_use]
-    pub fn new(app: App, daemon: DaemonId, join: &Join, url: String) -> Self {
+    pub fn new(app: App, daemon: DaemonId, join: &NewDaemon, url: String) -> Self {
         let authenticated = Authenticated::official(join.clone());
         Self::authenticated(app, daemon, &authenticated, url)
     }

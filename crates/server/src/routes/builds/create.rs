@@ -47,7 +47,7 @@ pub async fn create(
     };
     let now = app.now();
     let inserted = transaction!(app.store, InsertError, |tx| {
-        let Foundation { workspace, template, previous } =
+        let BuildInputs { workspace, template, previous } =
             build_inputs::find(tx, id).await?.ok_or_else(Error::not_found)?;
         let action = match build_request.transition {
             Transition::Start => Action::Start,

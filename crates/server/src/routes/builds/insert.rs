@@ -99,11 +99,11 @@ pub async fn insert(
     app: &App,
     tx: &mut Tx,
     caller: &Caller,
-    (workspace, template, before): (&Workspace, &Template, &Before),
+    (workspace, template, previous): (&Workspace, &Template, &PreviousBuild),
     request: &BuildRequest,
     now: Timestamp,
 ) -> Result<InsertedBuild> {
-    let last = before.last.as_ref();
+    let last = previous.last.as_ref();
     let (version, import) = version_for(tx, caller, template, request, last).await?;
     match import.status() {
         Status::Pending | Status::Running | Status::Canceling => {
@@ -152,7 +152,7 @@ pub async fn insert(
         "dry_run": false,
         "log_level": if request.debug { "debug" } else { "" },
     });
-    AuditContext::new(&workspace.name, &before.owner_name, &caller.origin).store_in(&mut input);
+    AuditContext::new(&workspace.name, &previous.owner_name, &caller.origin).store_in(&mut input);
     let tag_set = Some(import.tag_set_id).filter(|_| import.tags == tags);
     let job = NewJob {
         id: JobId::random(),
@@ -170,7 +170,7 @@ pub async fn insert(
     };
     jobs::insert_with_tag_set(tx, &job, tag_set, now).await?;
     let build =
-        write(tx, caller.user.id, (workspace, before), request, &job, (&version, preset), &values, now)
+        write(tx, caller.user.id, (workspace, previous), request, &job, (&version, preset), &values, now)
             .await?;
     let finished = request.orphan && finish_orphan(app, tx, workspace, &build, &job, now).await?;
     Ok(InsertedBuild { build, job, finished, version_name: version.name })
@@ -244,7 +244,7 @@ fn extras(app: &App, caller: &Caller, template: &Template, request: &BuildReques
 async fn write(
     tx: &mut Tx,
     initiator: UserId,
-    (workspace, before): (&Workspace, &Before),
+    (workspace, previous): (&Workspace, &PreviousBuild),
     request: &BuildRequest,
     job: &NewJob,
     (version, preset): (&Version, Option<PresetId>),
@@ -269,7 +269,7 @@ async fn write(
     match (&request.state, last) {
         (Some(state), _) => builds::update_state(tx, id, state.clone()).await?,
         (None, Some(last)) if !request.orphan => {
-            builds::copy_known_state(tx, id, last.id, before.last_state_sealed).await?;
+            builds::copy_known_state(tx, id, last.id, previous.last_state_sealed).await?;
         }
         _ => {}
     }

@@ -103,7 +103,7 @@ impl Jobs {
 }
 
 /// A daemon with a job is busy even when it was not seen for long (DAE-3).
-fn describe(daemon: Daemon, jobs: Jobs, fresh: &Seen) -> ProvisionerDaemon {
+fn describe(daemon: Daemon, jobs: Jobs, fresh: &Liveness) -> ProvisionerDaemon {
     let status = if jobs.current.is_some() {
         DaemonStatus::Busy
     } else if daemon.left_at.is_none()

@@ -39,8 +39,8 @@ pub(super) async fn load(
 }
 
 /// `available_workers` are the daemons that could run a pending job, including offline ones (QUE-8).
-fn show(row: Listed, place: Place, workers: &[daemons::Daemon]) -> ProvisionerJob {
-    let Listed { job, metadata } = row;
+fn show(row: ListedJob, place: QueuePosition, workers: &[daemons::Daemon]) -> ProvisionerJob {
+    let ListedJob { job, metadata } = row;
     let demand =
         JobRequirements { organization: job.organization_id, provisioner: &job.provisioner, tags: &job.tags };
     let could = |daemon: &&daemons::Daemon| {

@@ -40,7 +40,7 @@ pub async fn read(tx: &mut Tx, file: &files::FileInfo) -> Result<Template> {
     let mimetype = file.mimetype.clone();
     let work = move |archive| Template::read_from(archive, &mimetype);
     stored_file::read(stored_file::Reader::Tx(tx), file, work).await?.map_err(|error| match error {
-        ReadError::Kind(_) => Error::bad_request("Unsupported file type.").field("file_id", error),
+        ReadError::MediaType(_) => Error::bad_request("Unsupported file type.").field("file_id", error),
         error => refused().field("file_id", error),
     })
 }

@@ -126,7 +126,7 @@ async fn create_one(
                 .change("ttl_ms", (), row.ttl_ms)
                 .by(tx, caller, now)
                 .await?;
-            let previous = Before { owner_name: owner.username.clone(), ..Before::default() };
+            let previous = PreviousBuild { owner_name: owner.username.clone(), ..PreviousBuild::default() };
             let inserted =
                 insert::insert(app, tx, caller, (&row, &template, &previous), &build_request, now).await?;
             Ok((row, inserted))

@@ -79,7 +79,7 @@ async fn whatever_ends_on_one_server_ends_its_daemons_on_one_that_heard_nothing(
     let mut notifications = spared.ext.notifications().await.unwrap();
     let path = "/api/v2/organizations/default/provisionerdaemons/spared/drain";
     assert_eq!(a.post(&owner, path, Value::Null).await.expect(200)["notified"], 0);
-    let notification = tokio::time::timeout(SHORTLY, heard(&mut notifications)).await.unwrap();
+    let notification = tokio::time::timeout(SHORTLY, next_notification(&mut notifications)).await.unwrap();
     assert!(matches!(notification, Notification::Drain(_)), "{notification:?}");
     assert!(spared.calls.session().end().is_none());
 }

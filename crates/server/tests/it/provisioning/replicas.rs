@@ -147,7 +147,7 @@ async fn cancels_drains_and_the_end_of_a_key_reach_daemons_of_the_other_server()
     let path = "/api/v2/organizations/default/provisionerdaemons/d/drain";
     let drained = a.post(&owner, path, Value::Null).await.expect(200);
     assert_eq!(drained["notified"], 0, "it is connected to the other server");
-    let Notification::Drain(drain) = heard(&mut notifications).await else { panic!("a drain") };
+    let Notification::Drain(drain) = next_notification(&mut notifications).await else { panic!("a drain") };
     assert_eq!(drain.reason, "admin asked for it");
 
     let idle =
