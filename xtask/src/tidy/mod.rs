@@ -1,6 +1,9 @@
-//! House rules as tests: dependency edges, module names, file sizes, bans, links, references to specifications.
+//! House rules as tests: dependency edges, import circles, names, vocabulary, file sizes, bans, links, references to
+//! specifications.
 
+mod circles;
 mod references;
+mod vocabulary;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
@@ -69,6 +72,8 @@ fn problems() -> Result<Vec<String>> {
     problems.extend(openings()?);
     problems.extend(links()?);
     problems.extend(references::problems()?);
+    problems.extend(circles::problems()?);
+    problems.extend(vocabulary::problems()?);
     Ok(problems)
 }
 

@@ -41,7 +41,7 @@ pub(super) fn problems() -> Result<Vec<String>> {
     Ok(problems)
 }
 
-fn sources() -> Result<Vec<PathBuf>> {
+pub(super) fn sources() -> Result<Vec<PathBuf>> {
     let mut files: Vec<_> = DOCUMENTS.iter().map(|name| root().join(name)).collect();
     for folder in FOLDERS {
         for extension in EXTENSIONS {
@@ -51,7 +51,7 @@ fn sources() -> Result<Vec<PathBuf>> {
     Ok(files)
 }
 
-fn read(path: &Path) -> Result<String> {
+pub(super) fn read(path: &Path) -> Result<String> {
     let bytes = std::fs::read(path).with_context(|| path.display().to_string())?;
     Ok(String::from_utf8_lossy(&bytes).into_owned())
 }

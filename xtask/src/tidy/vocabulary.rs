@@ -1,0 +1,78 @@
+//! The vocabulary of `docs/glossary.md`: words that were replaced do not come back.
+
+use std::path::Path;
+
+use anyhow::{Context, Result, ensure};
+use regex::Regex;
+
+use super::references;
+use crate::run::root;
+
+const GLOSSARY: &str = "docs/glossary.md";
+/// The heading in the glossary under which the retired words stand, each in the first column of a table.
+const HEADING: &str = "## Retired words";
+
+/// Every place of the tree where a retired word stands.
+pub(super) fn problems() -> Result<Vec<String>> {
+    let glossary = std::fs::read_to_string(root().join(GLOSSARY)).context(GLOSSARY)?;
+    let retired = Retired::read(&glossary)?;
+    let mut problems = Vec::new();
+    for path in references::sources()? {
+        let shown = path.strip_prefix(root()).unwrap_or(&path);
+        let tells_history = shown == Path::new(GLOSSARY) || shown == Path::new("CHANGELOG.md");
+        if tells_history || shown.components().any(|part| part.as_os_str() == "corpus") {
+            continue;
+        }
+        for (line, word) in retired.find(&references::read(&path)?) {
+            problems.push(format!("{}:{line}: {word:?} is a retired word: see {GLOSSARY}", shown.display()));
+        }
+    }
+    Ok(problems)
+}
+
+/// Finds any of the retired words.
+struct Retired(Regex);
+
+impl Retired {
+    fn read(glossary: &str) -> Result<Self> {
+        let section = glossary.split_once(HEADING).with_context(|| format!("no section {HEADING:?}"))?.1;
+        let section = section.split_once("\n## ").map_or(section, |(section, _)| section);
+        let words: Vec<_> = section
+            .lines()
+            .filter_map(|line| line.strip_prefix("| `")?.split_once('`'))
+            .map(|(word, _)| regex::escape(word))
+            .collect();
+        ensure!(!words.is_empty(), "{HEADING:?} lists no word");
+        Ok(Self(Regex::new(&format!(r"\b(?:{})\b", words.join("|")))?))
+    }
+
+    /// Lines, counted from one, and the words in them.
+    fn find<'a>(&self, text: &'a str) -> Vec<(usize, &'a str)> {
+        let lines = text.lines().zip(1..);
+        lines.flat_map(|(line, number)| self.0.find_iter(line).map(move |word| (number, word.as_str()))).collect()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn no_retired_word_is_used() {
+        assert_eq!(problems().expect("sources"), Vec::<String>::new());
+    }
+
+    #[test]
+    fn retired_words_are_found_as_whole_words() {
+        let glossary = "# G\n\n## Retired words\n\n| word | instead |\n| --- | --- |\n| `Grip` | `Hold` |\n| `far accounts` | x |\n\n## Next\n\n| `fine` | |\n";
+        let retired = Retired::read(glossary).expect("a glossary");
+        let text = "a fine Grip\nGripped\nfar accounts";
+        assert_eq!(retired.find(text), [(1, "Grip"), (3, "far accounts")]);
+    }
+
+    #[test]
+    fn a_glossary_without_the_list_is_an_error() {
+        assert!(Retired::read("# G\n").is_err());
+        assert!(Retired::read("## Retired words\n\nnone\n").is_err());
+    }
+}
