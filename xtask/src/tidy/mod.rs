@@ -1,7 +1,8 @@
 //! House rules as tests: dependency edges, import circles, names, vocabulary, file sizes, bans, links, references to
-//! specifications.
+//! specifications and to tests.
 
 mod circles;
+mod proofs;
 mod references;
 mod vocabulary;
 
@@ -72,6 +73,7 @@ fn problems() -> Result<Vec<String>> {
     problems.extend(openings()?);
     problems.extend(links()?);
     problems.extend(references::problems()?);
+    problems.extend(proofs::problems()?);
     problems.extend(circles::problems()?);
     problems.extend(vocabulary::problems()?);
     Ok(problems)
