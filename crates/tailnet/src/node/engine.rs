@@ -3,7 +3,7 @@
 //! Datagrams of the relay go in (`inbound`), frames for the relay lie in the outboxes afterwards. Everything runs under one lock, so that a
 //! packet is decrypted, handled and answered where it is read, without a copy or another task.
 
-use std::collections::{BTreeSet, HashMap};
+use std::collections::{BTreeSet, HashMap, VecDeque};
 use std::net::{Ipv6Addr, SocketAddrV6};
 use std::sync::Arc;
 
@@ -48,8 +48,8 @@ pub(super) struct Peer {
 pub(super) struct Region {
     pub(super) out: Outbox,
     pub(super) wake: Arc<Notify>,
-    /// Peers whose packets wait until the relay takes more.
-    blocked: BTreeSet<PeerSerial>,
+    /// Peers whose packets wait until the relay takes more, in the order of their turns.
+    blocked: VecDeque<PeerSerial>,
 }
 
 /// An answer to a ping: when it came, and the region of the relay.
@@ -179,7 +179,7 @@ impl Engine {
         self.by_key.retain(|_, owner| *owner != serial);
         self.by_address.retain(|_, owner| *owner != serial);
         for region in self.regions.values_mut() {
-            region.blocked.remove(&serial);
+            region.blocked.retain(|blocked| *blocked != serial);
         }
     }
 
@@ -339,10 +339,10 @@ impl Engine {
         let due = next.into_iter().chain(tunnel.next_tick(now)).min();
         let (is_blocked, region) = (stack.is_blocked, peer.config.region);
         if let Some(region) = self.regions.get_mut(&region) {
-            if is_blocked {
-                region.blocked.insert(serial);
-            } else {
-                region.blocked.remove(&serial);
+            if !is_blocked {
+                region.blocked.retain(|blocked| *blocked != serial);
+            } else if !region.blocked.contains(&serial) {
+                region.blocked.push_back(serial);
             }
         }
         self.schedule(serial, due);
@@ -367,13 +367,12 @@ impl Engine {
         }
     }
 
-    /// The relay takes more.
+    /// The relay takes more. One peer that fills the room again waits behind the others.
     pub(super) fn unblock(&mut self, region: i32, now: Instant) {
-        let Some(region) = self.regions.get_mut(&region) else { return };
-        if region.out.has_room() {
-            for serial in std::mem::take(&mut region.blocked) {
-                self.flush(serial, now);
-            }
+        while let Some(state) = self.regions.get_mut(&region).filter(|state| state.out.has_room())
+            && let Some(serial) = state.blocked.pop_front()
+        {
+            self.flush(serial, now);
         }
     }
 

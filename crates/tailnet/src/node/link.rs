@@ -115,8 +115,12 @@ async fn write(
     loop {
         {
             let mut engine = shared.lock();
-            let Some(region) = engine.regions.get_mut(&region) else { return Ok(()) };
-            std::mem::swap(&mut region.out.frames, &mut spare);
+            let Some(state) = engine.regions.get_mut(&region) else { return Ok(()) };
+            std::mem::swap(&mut state.out.frames, &mut spare);
+            if !spare.is_empty() {
+                // The next frames are made while these are written.
+                engine.unblock(region, Instant::now());
+            }
         }
         if spare.is_empty() {
             if spare.capacity() > KEPT_BUFFER {
@@ -132,6 +136,5 @@ async fn write(
         let stalled = |_| Error::Io(io::ErrorKind::TimedOut.into());
         tokio::time::timeout(WRITE_TIMEOUT, written).await.map_err(stalled)??;
         spare.clear();
-        shared.lock().unblock(region, Instant::now());
     }
 }

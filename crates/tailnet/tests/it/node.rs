@@ -1,6 +1,7 @@
 //! Nodes that reach each other through a relay and a coordinator, without faults.
 
 use std::net::{Ipv6Addr, SocketAddrV6};
+use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use coder_tailnet::address;
@@ -368,6 +369,36 @@ fn closed_node_ends_everything() {
         assert!(listener.accept().await.is_none());
         assert!(socket.recv().await.is_none());
         drop(far);
+    });
+}
+
+#[test]
+fn transfer_to_one_peer_does_not_hold_up_another() {
+    paused(async {
+        let network = Network::new();
+        let (agent, first) = pair(&network).await;
+        let second = network.client_of(AGENT);
+        second.node.wait_reachable(address::of(AGENT), LONG).await.unwrap();
+        let (mut sink, mut source) = connection(&agent, &first, 80).await;
+        let (mut near, mut far) = connection(&agent, &second, 81).await;
+        network.faults.speed.store(1 << 20, Ordering::Relaxed);
+        let transfer = tokio::spawn(async move {
+            let data = content(1 << 20);
+            while source.write_all(&data).await.is_ok() {}
+        });
+        let reading = tokio::spawn(async move { tokio::io::copy(&mut sink, &mut tokio::io::sink()).await });
+        let mut longest = Duration::ZERO;
+        for _ in 0..20 {
+            tokio::time::sleep(Duration::from_millis(700)).await;
+            let sent = tokio::time::Instant::now();
+            far.write_all(b"x").await.unwrap();
+            near.read_exact(&mut [0]).await.unwrap();
+            longest = longest.max(sent.elapsed());
+        }
+        // What is in the outbox and on the wire takes a second. Without turns it would wait until the transfer rests.
+        assert!(longest < Duration::from_secs(5), "{longest:?}");
+        transfer.abort();
+        reading.abort();
     });
 }
 

@@ -27,6 +27,8 @@ pub(crate) struct Faults {
     pub(crate) lost: AtomicU64,
     pub(crate) swapped: AtomicU64,
     pub(crate) doubled: AtomicU64,
+    /// Bytes a second of each node to the relay; 0 for any number.
+    pub(crate) speed: AtomicU64,
     /// The relay refuses connections.
     pub(crate) refuses: AtomicBool,
     dice: AtomicU64,
@@ -126,6 +128,10 @@ async fn wire(client: DuplexStream, relay: DuplexStream, faults: &Faults) {
         let mut bytes = vec![0; 64 << 10];
         loop {
             let Ok(count @ 1..) = from_client.read(&mut bytes).await else { return };
+            let speed = faults.speed.load(Ordering::Relaxed);
+            if let Some(micros) = (count as u64 * 1_000_000).checked_div(speed) {
+                tokio::time::sleep(Duration::from_micros(micros)).await;
+            }
             let mut out = Vec::new();
             let decoded = decoder.decode::<FrameError>(&bytes[..count], |frame| {
                 // Handshakes of WireGuard pass: their retries follow the machine's clock, which no test moves.
