@@ -24,7 +24,11 @@ pub(super) fn problems() -> Result<Vec<String>> {
         let krate = Crate::read(&entry?.path().join("src"))?;
         for circle in krate.circles() {
             if circle.len() > LARGEST {
-                problems.push(format!("{} files import each other in a circle: {}", circle.len(), circle.join(", ")));
+                problems.push(format!(
+                    "{} files import each other in a circle: {}",
+                    circle.len(),
+                    circle.join(", ")
+                ));
             }
         }
     }
@@ -202,7 +206,9 @@ fn flatten(tree: &syn::UseTree, prefix: &mut ModulePath, uses: &mut Vec<(String,
             uses.extend(prefix.last().map(|last| (last.clone(), prefix.clone())));
         }
         syn::UseTree::Name(name) => uses.push((name.ident.to_string(), joined(name.ident.to_string()))),
-        syn::UseTree::Rename(rename) => uses.push((rename.rename.to_string(), joined(rename.ident.to_string()))),
+        syn::UseTree::Rename(rename) => {
+            uses.push((rename.rename.to_string(), joined(rename.ident.to_string())))
+        }
         syn::UseTree::Glob(_) => uses.push(("*".to_owned(), prefix.clone())),
         syn::UseTree::Group(group) => group.items.iter().for_each(|tree| flatten(tree, prefix, uses)),
     }
@@ -216,7 +222,8 @@ fn is_for_tests(attribute: &syn::Attribute) -> bool {
 
 /// The module of a source file; none for programs and files of tests.
 fn module_path(file: &Path) -> Option<ModulePath> {
-    let mut path: ModulePath = file.with_extension("").iter().map(|part| part.to_string_lossy().into_owned()).collect();
+    let mut path: ModulePath =
+        file.with_extension("").iter().map(|part| part.to_string_lossy().into_owned()).collect();
     if path.iter().any(|part| part == "tests" || part == "testing" || part == "bin") || path == ["main"] {
         return None;
     }
@@ -243,7 +250,8 @@ mod tests {
             std::fs::write(path, text).expect("a file");
         }
         let krate = Crate::read(folder.path()).expect("a crate");
-        let short = |name: &str| Path::new(name).strip_prefix(folder.path()).expect("inside").display().to_string();
+        let short =
+            |name: &str| Path::new(name).strip_prefix(folder.path()).expect("inside").display().to_string();
         krate.circles().into_iter().map(|circle| circle.into_iter().map(short).collect()).collect()
     }
 

@@ -23,6 +23,7 @@ const EDGES: &[(&str, &[&str])] = &[
     // The requirements belong to its feature `testing`.
     ("coder-store", &["coder-domain", "coder-requirements"]),
     ("coder-tfprovider", &["coder-domain"]),
+    ("coder-tailnet", &["coder-domain", "coder-wire"]),
     ("coder-provisioner", &["coder-api", "coder-domain", "coder-source", "coder-tfprovider", "coder-wire"]),
     ("coder-server", &["coder-api", "coder-domain", "coder-source", "coder-store", "coder-wire"]),
     (

@@ -69,7 +69,9 @@ impl Tests {
         let last = segments.pop().unwrap_or_default();
         let named = match last.strip_suffix('*') {
             Some(prefix) => self.functions.iter().any(|name| name.starts_with(prefix)),
-            None => [&self.functions, &self.modules].iter().any(|names| names.iter().any(|name| name == last)),
+            None => {
+                [&self.functions, &self.modules].iter().any(|names| names.iter().any(|name| name == last))
+            }
         };
         named && segments.iter().all(|segment| self.modules.iter().any(|module| module == segment))
     }
@@ -86,10 +88,7 @@ mod tests {
 
     #[test]
     fn a_proof_is_a_test_a_module_or_a_prefix() {
-        let tests = Tests {
-            functions: vec!["a_key_ends".to_owned()],
-            modules: vec!["keys".to_owned()],
-        };
+        let tests = Tests { functions: vec!["a_key_ends".to_owned()], modules: vec!["keys".to_owned()] };
         for proof in ["a_key_ends", "keys::a_key_ends", "keys::*", "a_key_*", "keys"] {
             assert!(tests.have(proof), "{proof}");
         }

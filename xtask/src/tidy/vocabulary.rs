@@ -49,7 +49,9 @@ impl Retired {
     /// Lines, counted from one, and the words in them.
     fn find<'a>(&self, text: &'a str) -> Vec<(usize, &'a str)> {
         let lines = text.lines().zip(1..);
-        lines.flat_map(|(line, number)| self.0.find_iter(line).map(move |word| (number, word.as_str()))).collect()
+        lines
+            .flat_map(|(line, number)| self.0.find_iter(line).map(move |word| (number, word.as_str())))
+            .collect()
     }
 }
 
@@ -64,10 +66,10 @@ mod tests {
 
     #[test]
     fn retired_words_are_found_as_whole_words() {
-        let glossary = "# G\n\n## Retired words\n\n| word | instead |\n| --- | --- |\n| `Grip` | `Hold` |\n| `far accounts` | x |\n\n## Next\n\n| `fine` | |\n";
+        let glossary = "# G\n\n## Retired words\n\n| word | instead |\n| --- | --- |\n| `Zork` | `Fork` |\n| `far accounts` | x |\n\n## Next\n\n| `fine` | |\n";
         let retired = Retired::read(glossary).expect("a glossary");
-        let text = "a fine Grip\nGripped\nfar accounts";
-        assert_eq!(retired.find(text), [(1, "Grip"), (3, "far accounts")]);
+        let text = "a fine Zork\nZorked\nfar accounts";
+        assert_eq!(retired.find(text), [(1, "Zork"), (3, "far accounts")]);
     }
 
     #[test]

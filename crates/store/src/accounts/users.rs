@@ -333,7 +333,7 @@ pub async fn update_seen(tx: &mut Tx, id: UserId, now: Timestamp) -> Result<()> 
     tx.change_one(&UPDATE_SEEN, values![id, now]).await
 }
 
-/// Marks a user as deleted; username and e-mail address become free, and accounts elsewhere are forgotten.
+/// Marks a user as deleted; username and e-mail address become free, and the tokens of its external authentication are deleted.
 ///
 /// # Errors
 /// [`crate::Error::Stale`] when the user is gone.

@@ -6,7 +6,7 @@
 mod config;
 mod error;
 pub mod frame;
-mod shared;
+mod inner;
 mod state;
 mod stream;
 mod task;
@@ -21,7 +21,7 @@ use tokio::time::Instant;
 use self::config::CLOSE_TIMEOUT;
 pub use self::config::{Config, WINDOW};
 pub use self::error::Error;
-use self::shared::Shared;
+use self::inner::Inner;
 use self::state::{Role, State};
 pub use self::stream::Stream;
 use self::task::SessionTask;
@@ -41,7 +41,7 @@ pub struct Session {
 }
 
 struct Handle {
-    shared: Arc<Shared>,
+    shared: Arc<Inner>,
 }
 
 impl Drop for Handle {
@@ -76,7 +76,7 @@ impl Session {
     ) -> Self {
         let (account, unread) = accounted.unzip();
         let state = Mutex::new(State::new(role, config, unread, Instant::now()));
-        let shared = Arc::new(Shared {
+        let shared = Arc::new(Inner {
             state,
             account,
             large: Semaphore::new(MAX_LARGE_MESSAGES),
@@ -86,7 +86,7 @@ impl Session {
         Self { handle: Arc::new(Handle { shared }) }
     }
 
-    fn shared(&self) -> &Arc<Shared> {
+    fn shared(&self) -> &Arc<Inner> {
         &self.handle.shared
     }
 

@@ -9,7 +9,7 @@ use std::task::{Context, Poll};
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::time::Instant;
 
-use super::shared::Shared;
+use super::inner::Inner;
 
 /// One stream of a [`Session`](super::Session), a [`ByteStream`](crate::bytes::ByteStream).
 ///
@@ -17,11 +17,11 @@ use super::shared::Shared;
 /// arrives. Neither ever resets the stream. Its errors carry an [`Error`](super::Error).
 pub struct Stream {
     id: u32,
-    shared: Arc<Shared>,
+    shared: Arc<Inner>,
 }
 
 impl Stream {
-    pub(super) const fn new(id: u32, shared: Arc<Shared>) -> Self {
+    pub(super) const fn new(id: u32, shared: Arc<Inner>) -> Self {
         Self { id, shared }
     }
 

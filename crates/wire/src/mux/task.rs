@@ -13,7 +13,7 @@ use tokio::time::{Instant, Sleep, timeout};
 use super::config::CLOSE_TIMEOUT;
 use super::error::Error;
 use super::frame::{Flags, HEADER, Header, Kind};
-use super::shared::Shared;
+use super::inner::Inner;
 use super::state::{MAX_BATCH, Payload};
 use crate::bytes::ByteStream;
 
@@ -22,7 +22,7 @@ const READ_SIZE: usize = 16 << 10;
 
 pub(super) struct SessionTask<T> {
     io: T,
-    shared: Arc<Shared>,
+    shared: Arc<Inner>,
     head: [u8; HEADER],
     head_len: usize,
     payload: Option<Payload>,
@@ -33,7 +33,7 @@ pub(super) struct SessionTask<T> {
 }
 
 impl<T: ByteStream> SessionTask<T> {
-    pub(super) fn new(io: T, shared: Arc<Shared>) -> Self {
+    pub(super) fn new(io: T, shared: Arc<Inner>) -> Self {
         let sleep = Box::pin(tokio::time::sleep_until(shared.lock().deadline()));
         Self {
             io,

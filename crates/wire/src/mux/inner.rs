@@ -7,7 +7,7 @@ use tokio::sync::{Notify, Semaphore};
 use super::state::State;
 use crate::budget::Account;
 
-pub(super) struct Shared {
+pub(super) struct Inner {
     pub(super) state: Mutex<State>,
     pub(super) account: Option<Account>,
     pub(super) large: Semaphore,
@@ -15,7 +15,7 @@ pub(super) struct Shared {
     pub(super) changed: Notify,
 }
 
-impl Shared {
+impl Inner {
     pub(super) fn lock(&self) -> MutexGuard<'_, State> {
         // A panic elsewhere does not make the state wrong: every change is completed under one lock.
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
