@@ -6,8 +6,8 @@ use std::rc::Rc;
 use hcl_edit::expr::{Expression, ObjectKey, TraversalOperator};
 
 use crate::budget::{Budget, NODE, Result};
-use crate::types::{Attribute, Type};
 use crate::value::Value;
+use crate::value_type::{Attribute, Type};
 
 /// The type of a variable, with the defaults of optional attributes.
 #[derive(Clone, Debug)]

@@ -15,8 +15,8 @@ use crate::budget::{Budget, EvalError, NODE, Result, failed, unavailable};
 use crate::functions;
 use crate::number::Number;
 use crate::reference::References;
-use crate::types::Type;
 use crate::value::{SequenceKind, Value, normalized};
+use crate::value_type::Type;
 
 /// The names at one place of an expression: the variables of the loops around it, and the allowed references.
 #[derive(Clone, Copy)]

@@ -25,8 +25,8 @@ mod reference;
 pub mod syntax;
 mod tags;
 mod text;
-mod types;
 mod value;
+mod value_type;
 
 use std::collections::BTreeMap;
 use std::fmt;

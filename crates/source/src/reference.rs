@@ -14,8 +14,8 @@ use crate::inputs::{Flow, Inputs, Owner};
 use crate::json;
 use crate::module::{Attributes, Module};
 use crate::number::Number;
-use crate::types::Type;
 use crate::value::Value;
+use crate::value_type::Type;
 
 /// Most instances of a block with `count` or `for_each`.
 const MAX_INSTANCES: usize = 1000;

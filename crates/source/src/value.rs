@@ -9,7 +9,7 @@ use unicode_normalization::{IsNormalized, UnicodeNormalization, is_nfc_quick};
 
 use crate::budget::{Budget, EvalError, NODE, Result, failed};
 use crate::number::Number;
-use crate::types::Type;
+use crate::value_type::Type;
 
 /// Deepest nesting of values; deeper ones count as unknown, because all functions on values recurse.
 const MAX_DEPTH: u32 = 50;

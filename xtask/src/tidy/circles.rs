@@ -1,7 +1,8 @@
 //! Import circles: groups of files of one crate that reach each other through what they import.
 //!
 //! An import counts from the file that names an item to the file that defines it. Re-exports are followed and are no imports of
-//! their own. Tests, macros and generated files are left out.
+//! their own. What a module and its own submodules take from each other does not count: they are one unit. Tests, macros and
+//! generated files are left out.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::path::{Path, PathBuf};
@@ -76,7 +77,7 @@ impl Crate {
         let mut graph = DiGraphMap::<&ModulePath, ()>::new();
         for (from, module) in &self.modules {
             for target in self.targets(from, module) {
-                if target != from {
+                if !target.starts_with(from) && !from.starts_with(target) {
                     graph.add_edge(from, target, ());
                 }
             }
@@ -184,6 +185,9 @@ impl<'ast> Visit<'ast> for Module {
         let uses = if exported { &mut self.exports } else { &mut self.imports };
         flatten(&item.tree, &mut Vec::new(), uses);
     }
+
+    /// The path in `pub(in …)` imports nothing.
+    fn visit_visibility(&mut self, _: &'ast syn::Visibility) {}
 
     fn visit_path(&mut self, path: &'ast syn::Path) {
         if path.segments.len() > 1 {

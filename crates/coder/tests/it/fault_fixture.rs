@@ -30,7 +30,7 @@ pub(crate) fn on_postgres(test: impl FnOnce(Home)) {
 }
 
 /// Name of the template.
-const TEMPLATE: &str = "log_template";
+const TEMPLATE: &str = "log-template";
 
 /// Name of the daemon.
 pub(crate) const DAEMON: &str = "steady";

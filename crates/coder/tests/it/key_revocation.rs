@@ -38,9 +38,9 @@ fn delete(home: Home) {
     let key = new_key(&home, "doomed");
     let machine = elsewhere(&server, &key);
     let mut busy = server.daemon(&machine, "busy", &[]);
-    log_template.push(&home, "log_template", &[]);
+    log_template.push(&home, "log-template", &[]);
     let place = log_template.place("w");
-    api.create("log_template", "w");
+    api.create("log-template", "w");
     wait_for_file(&place.at("at-gate"));
     let mut idle = server.daemon(&machine, "idle", &[]);
     // A key of another name goes on.
@@ -82,10 +82,10 @@ fn rotate(home: Home) {
     let log_template = LogTemplate::new(1, 2, Duration::from_millis(10)).gated();
     let old = elsewhere(&server, &new_key(&home, "turning"));
     let mut daemons = vec![server.daemon(&old, "one", &[]), server.daemon(&old, "two", &[])];
-    log_template.push(&home, "log_template", &[]);
+    log_template.push(&home, "log-template", &[]);
     let order = |name: &str| {
         let place = log_template.place(name);
-        api.create("log_template", name);
+        api.create("log-template", name);
         place
     };
     let places = [order("w1"), order("w2")];

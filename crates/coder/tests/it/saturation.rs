@@ -25,10 +25,10 @@ fn crowd(home: Home) {
     let processes: Vec<_> =
         (0..daemons).map(|number| server.daemon(&home, &format!("d{number}"), &[])).collect();
     let log_template = LogTemplate::new(1, 2, Duration::from_millis(10)).gated();
-    log_template.push(&home, "log_template", &[]);
+    log_template.push(&home, "log-template", &[]);
     let create = |name: &str| {
         let place = log_template.place(name);
-        api.create("log_template", name);
+        api.create("log-template", name);
         place
     };
     let places: Vec<_> = (0..daemons).map(|number| create(&format!("w{number}"))).collect();

@@ -9,8 +9,8 @@ use super::Param::{Any, Bools, List, Nullable, Number as N, Text, TextLists, Tex
 use super::{Args, Function, function, size, variadic};
 use crate::budget::{NODE, Result, failed, unavailable};
 use crate::number::Number;
-use crate::types::Type;
 use crate::value::{SequenceKind, Value};
+use crate::value_type::Type;
 
 pub(super) const FUNCTIONS: &[Function] = &[
     function("length", &[Any], length),

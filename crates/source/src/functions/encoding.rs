@@ -10,8 +10,8 @@ use super::Param::{Nullable, Text};
 use super::{Args, Function, function, yaml};
 use crate::budget::{NODE, Result, failed, unavailable};
 use crate::json;
-use crate::types::Type;
 use crate::value::{Value, normalized};
+use crate::value_type::Type;
 
 pub(super) const FUNCTIONS: &[Function] = &[
     function("base64encode", &[Text], |args| args.made(STANDARD.encode(&*args.text(0)?))),

@@ -8,8 +8,8 @@ use super::Param::{Any, Text};
 use super::{Args, Function, function};
 use crate::archive::Contents;
 use crate::budget::{NODE, Result, failed, unavailable};
-use crate::types::Type;
 use crate::value::Value;
+use crate::value_type::Type;
 
 pub(super) const FUNCTIONS: &[Function] = &[
     function("file", &[Text], |args| args.made(text(read(args)?)?)),

@@ -8,8 +8,8 @@ use super::{Args, Function, variadic};
 use crate::budget::{Budget, EvalError, NODE, Result, failed, unavailable};
 use crate::json;
 use crate::number::Number;
-use crate::types::Type;
 use crate::value::Value;
+use crate::value_type::Type;
 
 /// Widest field, and most digits.
 const MAX_WIDTH: usize = 10_000;

@@ -21,8 +21,8 @@ use std::rc::Rc;
 use crate::budget::{Budget, EvalError, NODE, Result, failed, unavailable};
 use crate::eval::Evaluator;
 use crate::number::Number;
-use crate::types::Type;
 use crate::value::{Mapping, Sequence, Value};
+use crate::value_type::Type;
 
 /// The type of a parameter.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

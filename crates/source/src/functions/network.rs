@@ -7,8 +7,8 @@ use ipnet::IpNet;
 use super::Param::{Number as N, Text};
 use super::{Args, Function, function, variadic};
 use crate::budget::{NODE, Result, failed, unavailable};
-use crate::types::Type;
 use crate::value::Value;
+use crate::value_type::Type;
 
 pub(super) const FUNCTIONS: &[Function] = &[
     function("cidrhost", &[Text, N], host),

@@ -6,8 +6,8 @@ use super::Param::{Any, Number as N};
 use super::{Args, Function, function, variadic};
 use crate::budget::{NODE, Result, failed};
 use crate::number::Number;
-use crate::types::Type;
 use crate::value::Value;
+use crate::value_type::Type;
 
 /// The longest list `range` makes.
 const MAX_RANGE_LENGTH: usize = 1024;

@@ -8,8 +8,8 @@ use regex::{Captures, Regex, RegexBuilder};
 use super::Param::Text;
 use super::{Args, Function, function};
 use crate::budget::{NODE, Result, failed, unavailable};
-use crate::types::Type;
 use crate::value::Value;
+use crate::value_type::Type;
 
 /// Largest compiled pattern, in bytes.
 const MAX_PATTERN_SIZE: usize = 1 << 17;

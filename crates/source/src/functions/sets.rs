@@ -5,8 +5,8 @@ use std::rc::Rc;
 use super::Param::{Any, Nullable, Set};
 use super::{Args, Function, function, variadic};
 use crate::budget::{NODE, Result, failed};
-use crate::types::Type;
 use crate::value::{SequenceKind, Value};
+use crate::value_type::Type;
 
 pub(super) const FUNCTIONS: &[Function] = &[
     function("toset", &[Nullable], |args| Set.ty().convert(&args.values[0], args.budget)),

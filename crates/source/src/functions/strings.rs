@@ -5,8 +5,8 @@ use unicode_segmentation::UnicodeSegmentation as _;
 use super::Param::{Any, Nullable, Number as N, Text, Texts};
 use super::{Args, Function, function, variadic};
 use crate::budget::{Result, failed};
-use crate::types::Type;
 use crate::value::Value;
+use crate::value_type::Type;
 
 pub(super) const FUNCTIONS: &[Function] = &[
     function("lower", &[Text], |args| one(args, lower)),

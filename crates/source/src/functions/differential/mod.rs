@@ -15,8 +15,8 @@ use super::{FUNCTIONS, Param};
 use crate::budget::{Budget, EvalError};
 use crate::eval::{Evaluator, Scope};
 use crate::module::Module;
-use crate::types::Type;
 use crate::value::Value;
+use crate::value_type::Type;
 use crate::{Inputs, archive, json};
 
 mod examples;
