@@ -95,8 +95,11 @@ pub(super) fn remove_stale(parent: &Path) {
         if !entry.file_name().to_string_lossy().starts_with(PREFIX) {
             continue;
         }
-        let is_unused = std::fs::File::open(entry.path()).is_ok_and(|group| group.try_lock().is_ok());
-        if is_unused && let Err(error) = end(&entry.path()) {
+        // The lock is held until the group is removed: the daemon that creates it at this moment then fails to lock it.
+        let Ok(group) = std::fs::File::open(entry.path()) else { continue };
+        if group.try_lock().is_ok()
+            && let Err(error) = end(&entry.path())
+        {
             tracing::warn!(dir = %entry.path().display(), %error, "a control group of an earlier daemon cannot be removed");
         }
     }
