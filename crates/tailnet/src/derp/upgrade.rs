@@ -7,14 +7,11 @@ use http::header::{
     SEC_WEBSOCKET_KEY, SEC_WEBSOCKET_PROTOCOL, SEC_WEBSOCKET_VERSION, UPGRADE,
 };
 use http::{StatusCode, Uri};
-use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio_tungstenite::tungstenite::handshake::client::generate_key;
 use tokio_tungstenite::tungstenite::handshake::derive_accept_key;
 
 use crate::key::NodePublic;
 
-/// Longest header of an answer, in bytes.
-const HEADER_LIMIT: usize = 16 << 10;
 /// The subprotocol, and the protocol in `Upgrade`, in lower case.
 const DERP: &str = "derp";
 const VERSION_HEADER: HeaderName = HeaderName::from_static("derp-version");
@@ -46,6 +43,16 @@ pub enum Error {
     /// The connection failed.
     #[error("the connection failed during the upgrade to DERP")]
     Io(#[from] std::io::Error),
+}
+
+impl From<handshake::Error> for Error {
+    fn from(error: handshake::Error) -> Self {
+        match error {
+            handshake::Error::Refused { status, .. } => Self::Refused(status),
+            handshake::Error::Answer(problem) => Self::Answer(problem),
+            handshake::Error::Io(error) => Self::Io(error),
+        }
+    }
 }
 
 impl Error {
@@ -106,34 +113,14 @@ pub async fn client(
     form: Form,
 ) -> Result<BoxedStream, Error> {
     let key = generate_key();
-    let host = uri.authority().map_or("", |authority| authority.as_str());
-    let path = uri.path_and_query().map_or("/derp", |path| path.as_str());
-    let mut request = format!("GET {path} HTTP/1.1\r\nHost: {host}\r\nConnection: Upgrade\r\n").into_bytes();
-    match form {
-        Form::Derp => request.extend_from_slice(b"Upgrade: DERP\r\n"),
-        Form::WebSocket => request.extend_from_slice(
-            format!(
-                "Upgrade: websocket\r\n{SEC_WEBSOCKET_VERSION}: 13\r\n{SEC_WEBSOCKET_KEY}: {key}\r\n\
-                 {SEC_WEBSOCKET_PROTOCOL}: {DERP}\r\n"
-            )
-            .as_bytes(),
+    let upgrade = match form {
+        Form::Derp => "Upgrade: DERP\r\n".to_owned(),
+        Form::WebSocket => format!(
+            "Upgrade: websocket\r\n{SEC_WEBSOCKET_VERSION}: 13\r\n{SEC_WEBSOCKET_KEY}: {key}\r\n\
+             {SEC_WEBSOCKET_PROTOCOL}: {DERP}\r\n"
         ),
-    }
-    for (name, value) in headers {
-        request.extend_from_slice(&[name.as_str().as_bytes(), b": ", value.as_bytes(), b"\r\n"].concat());
-    }
-    request.extend_from_slice(b"\r\n");
-    io.write_all(&request).await?;
-    io.flush().await?;
-
-    // Read by the byte, so that what follows the header stays in the connection.
-    let mut head = Vec::new();
-    while !head.ends_with(b"\r\n\r\n") {
-        if head.len() >= HEADER_LIMIT {
-            return Err(Error::Answer("its header is too long"));
-        }
-        head.push(io.read_u8().await?);
-    }
+    };
+    let head = handshake::exchange(&mut io, uri, "/derp", &upgrade, headers).await?;
     check(&head, form, &key)?;
     Ok(match form {
         Form::Derp => Box::new(io),
@@ -146,10 +133,7 @@ pub async fn client(
 /// # Errors
 /// [`Error`] when it does not.
 pub fn check(head: &[u8], form: Form, key: &str) -> Result<(), Error> {
-    let (status, headers) = handshake::parse(head).map_err(|error| match error {
-        handshake::Error::Answer(problem) => Error::Answer(problem),
-        _ => Error::Answer("it is not HTTP/1"),
-    })?;
+    let (status, headers) = handshake::parse(head)?;
     if status != StatusCode::SWITCHING_PROTOCOLS {
         return Err(Error::Refused(status));
     }

@@ -76,28 +76,8 @@ pub fn answer(headers: &HeaderMap) -> Result<HeaderMap, NotAnUpgrade> {
 /// [`Error`]; a refusal carries the status and the beginning of the body.
 pub async fn client<T: ByteStream>(mut io: T, uri: &Uri, headers: &HeaderMap) -> Result<Socket<T>, Error> {
     let key = generate_key();
-    let host = uri.authority().map_or("", |authority| authority.as_str());
-    let path = uri.path_and_query().map_or("/", |path| path.as_str());
-    let mut request = format!(
-        "GET {path} HTTP/1.1\r\nHost: {host}\r\nConnection: Upgrade\r\nUpgrade: websocket\r\n\
-         Sec-WebSocket-Version: 13\r\nSec-WebSocket-Key: {key}\r\n"
-    )
-    .into_bytes();
-    for (name, value) in headers {
-        request.extend_from_slice(&[name.as_str().as_bytes(), b": ", value.as_bytes(), b"\r\n"].concat());
-    }
-    request.extend_from_slice(b"\r\n");
-    io.write_all(&request).await?;
-    io.flush().await?;
-
-    // Read byte by byte, so that the bytes after the header stay in the connection.
-    let mut head = Vec::new();
-    while !head.ends_with(b"\r\n\r\n") {
-        if head.len() >= HEADER_LIMIT {
-            return Err(Error::Answer("its header is too long"));
-        }
-        head.push(io.read_u8().await?);
-    }
+    let upgrade = format!("Upgrade: websocket\r\nSec-WebSocket-Version: 13\r\nSec-WebSocket-Key: {key}\r\n");
+    let head = exchange(&mut io, uri, "/", &upgrade, headers).await?;
     let (status, answered) = parse(&head)?;
     if status != StatusCode::SWITCHING_PROTOCOLS {
         let mut body = Vec::new();
@@ -114,6 +94,40 @@ pub async fn client<T: ByteStream>(mut io: T, uri: &Uri, headers: &HeaderMap) ->
         return Err(Error::Answer("it chose a subprotocol or an extension that was not offered"));
     }
     Ok(Socket::client(io))
+}
+
+/// Sends the request of an upgrade and reads the header of the answer, up to 16 KiB. `default_path` is for a `uri` without a path,
+/// `upgrade` are the lines that say to what; `headers` are added as they are.
+///
+/// # Errors
+/// [`Error::Io`], and [`Error::Answer`] when the header is too long.
+pub async fn exchange(
+    io: &mut impl ByteStream,
+    uri: &Uri,
+    default_path: &str,
+    upgrade: &str,
+    headers: &HeaderMap,
+) -> Result<Vec<u8>, Error> {
+    let host = uri.authority().map_or("", |authority| authority.as_str());
+    let path = uri.path_and_query().map_or(default_path, |path| path.as_str());
+    let mut request =
+        format!("GET {path} HTTP/1.1\r\nHost: {host}\r\nConnection: Upgrade\r\n{upgrade}").into_bytes();
+    for (name, value) in headers {
+        request.extend_from_slice(&[name.as_str().as_bytes(), b": ", value.as_bytes(), b"\r\n"].concat());
+    }
+    request.extend_from_slice(b"\r\n");
+    io.write_all(&request).await?;
+    io.flush().await?;
+
+    // Read byte by byte, so that the bytes after the header stay in the connection.
+    let mut head = Vec::new();
+    while !head.ends_with(b"\r\n\r\n") {
+        if head.len() >= HEADER_LIMIT {
+            return Err(Error::Answer("its header is too long"));
+        }
+        head.push(io.read_u8().await?);
+    }
+    Ok(head)
 }
 
 /// Status and headers of an HTTP/1 answer; an entry point for fuzzing.
