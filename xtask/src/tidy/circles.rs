@@ -5,14 +5,14 @@
 //! generated files are left out.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
-use std::path::{Path, PathBuf};
+use std::path::Path;
 
 use anyhow::{Context, Result};
 use petgraph::algo::tarjan_scc;
 use petgraph::graphmap::DiGraphMap;
 use syn::visit::Visit;
 
-use super::{is_generated, walk};
+use super::{is_generated, relative, walk};
 use crate::run::root;
 
 /// The most files that a circle may have.
@@ -65,7 +65,7 @@ impl Crate {
             if let Some(module) = module_path(path.strip_prefix(source)?) {
                 let text = std::fs::read_to_string(path)?;
                 let file = syn::parse_file(&text).with_context(|| path.display().to_string())?;
-                let mut reader = Module { name: shown(path), ..Module::default() };
+                let mut reader = Module { name: relative(path).display().to_string(), ..Module::default() };
                 reader.visit_file(&file);
                 found.modules.insert(module, reader);
             }
@@ -235,11 +235,6 @@ fn module_path(file: &Path) -> Option<ModulePath> {
         path.pop();
     }
     Some(path)
-}
-
-fn shown(path: &Path) -> String {
-    let relative: PathBuf = path.strip_prefix(root()).unwrap_or(path).to_path_buf();
-    relative.display().to_string()
 }
 
 #[cfg(test)]

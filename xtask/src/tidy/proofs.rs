@@ -3,6 +3,9 @@
 //! A cell of its last column lists tests in backticks: `crate: module::test`, `module::*` for a whole module, or `prefix_*`. A crate
 //! is named once and holds for what follows in the cell.
 
+use std::collections::BTreeMap;
+use std::collections::btree_map::Entry;
+
 use anyhow::{Context, Result};
 use regex::Regex;
 
@@ -15,19 +18,22 @@ const DOCUMENT: &str = "docs/security.md";
 pub(super) fn problems() -> Result<Vec<String>> {
     let text = std::fs::read_to_string(root().join(DOCUMENT)).context(DOCUMENT)?;
     let quoted = Regex::new("`([^`]+)`")?;
-    let mut problems = Vec::new();
+    let (mut problems, mut crates) = (Vec::new(), BTreeMap::new());
     for (line, number) in text.lines().zip(1..) {
         let Some(cell) = line.strip_suffix('|').and_then(|line| line.rsplit(" | ").next()) else { continue };
-        let mut tests = None;
+        let mut tests: Option<&Tests> = None;
         for proof in quoted.captures_iter(cell).map(|found| found.extract::<1>().1[0]) {
             let path = match proof.split_once(": ") {
                 Some((name, path)) => {
-                    tests = Some(Tests::of(name)?);
+                    tests = Some(match crates.entry(name) {
+                        Entry::Occupied(known) => &*known.into_mut(),
+                        Entry::Vacant(unread) => &*unread.insert(Tests::of(name)?),
+                    });
                     path
                 }
                 None => proof,
             };
-            if let Some(tests) = &tests
+            if let Some(tests) = tests
                 && !tests.have(path)
             {
                 problems.push(format!("{DOCUMENT}:{number}: no test or module is called {proof:?}"));

@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 use anyhow::{Context, Result};
 use regex::Regex;
 
-use super::walk;
+use super::{relative, walk};
 use crate::run::root;
 
 const SPECIFICATIONS: &str = "docs/spec";
@@ -34,7 +34,7 @@ pub(super) fn problems() -> Result<Vec<String>> {
     for path in sources()? {
         let own = path.starts_with(root().join(SPECIFICATIONS)).then(|| stem(&path));
         for (line, reference) in finder.unresolved(&specifications, own.as_deref(), &read(&path)?) {
-            let shown = path.strip_prefix(root()).unwrap_or(&path).display();
+            let shown = relative(&path).display();
             problems.push(format!("{shown}:{line}: {reference} is not in {SPECIFICATIONS}"));
         }
     }

@@ -5,7 +5,7 @@ use std::path::Path;
 use anyhow::{Context, Result, ensure};
 use regex::Regex;
 
-use super::references;
+use super::{references, relative};
 use crate::run::root;
 
 const GLOSSARY: &str = "docs/glossary.md";
@@ -18,7 +18,7 @@ pub(super) fn problems() -> Result<Vec<String>> {
     let retired = Retired::read(&glossary)?;
     let mut problems = Vec::new();
     for path in references::sources()? {
-        let shown = path.strip_prefix(root()).unwrap_or(&path);
+        let shown = relative(&path);
         let tells_history = shown == Path::new(GLOSSARY) || shown == Path::new("CHANGELOG.md");
         if tells_history || shown.components().any(|part| part.as_os_str() == "corpus") {
             continue;
