@@ -2,13 +2,14 @@
 
 use std::time::{Duration, Instant};
 
-use coder_store::{Config, Error, Store, settings};
+use coder_store::{Config, Error, Store, settings, users};
 
-use crate::fixture::{Fixture, at, on_both_engines};
+use crate::fixture::{Fixture, at, new_user, on_both_engines};
 
 on_both_engines!(
     a_dropped_transaction_leaves_nothing,
     a_failed_body_leaves_nothing,
+    a_transaction_with_a_failed_statement_is_not_committed,
     a_canceled_future_leaves_nothing_and_blocks_nobody,
     waiting_for_a_connection_is_bounded,
     readers_cannot_write,
@@ -41,6 +42,17 @@ async fn a_failed_body_leaves_nothing(fixture: Fixture) {
         .await;
     assert!(failed.unwrap_err().is_not_found());
     assert_eq!(value(&fixture.store, "a").await, None);
+}
+
+async fn a_transaction_with_a_failed_statement_is_not_committed(fixture: Fixture) {
+    let user = new_user("twice");
+    let mut tx = fixture.store.begin().await.unwrap();
+    settings::update(&mut tx, "a", "1").await.unwrap();
+    users::insert(&mut tx, &user).await.unwrap();
+    assert!(users::insert(&mut tx, &user).await.is_err());
+    assert!(tx.commit().await.is_err());
+    assert_eq!(value(&fixture.store, "a").await, None);
+    fixture.store.write(async |tx| settings::update(tx, "b", "1").await).await.unwrap();
 }
 
 async fn a_canceled_future_leaves_nothing_and_blocks_nobody(fixture: Fixture) {
