@@ -4,7 +4,7 @@ use clap::builder::Resettable;
 use clap::{ArgAction, CommandFactory as _, Parser, Subcommand};
 
 use crate::args::{Global, boolean};
-use crate::{cmd, completion, help, versions};
+use crate::{cmd, help, versions};
 
 /// Coder: templates become workspaces, built by provisioners.
 #[derive(Debug, Parser)]
@@ -119,7 +119,7 @@ pub(crate) enum Command {
 /// The whole command line.
 #[must_use]
 pub fn command() -> clap::Command {
-    completion::attach(help::dress(official_habits(Cli::command())))
+    help::dress(official_habits(Cli::command()))
 }
 
 /// Changes what clap does otherwise than the official program: switches take `=true` or `=false`, also from variables,

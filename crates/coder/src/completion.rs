@@ -148,7 +148,7 @@ mod tests {
 
     #[test]
     fn names_of_the_server_are_completed_where_they_are_taken() {
-        let root = crate::command();
+        let root = attach(crate::command());
         let has = |path: &[&str], id: &str| {
             let command = path.iter().fold(&root, |command, name| command.find_subcommand(name).unwrap());
             let arg = command.get_arguments().find(|arg| arg.get_id() == id).unwrap();

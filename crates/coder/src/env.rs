@@ -177,7 +177,7 @@ variables! {
     ACCESS_URL = "CODER_ACCESS_URL";
     /// Whether requests under another name are sent to the access URL.
     REDIRECT_TO_ACCESS_URL = "CODER_REDIRECT_TO_ACCESS_URL";
-    /// Address of the server's plain HTTP listener; empty turns it off.
+    /// Address of the server's plain HTTP listener; `--http-address ''` turns it off.
     HTTP_ADDRESS = "CODER_HTTP_ADDRESS";
     /// Older name of `CODER_HTTP_ADDRESS`.
     ADDRESS = "CODER_ADDRESS";

@@ -49,7 +49,9 @@ pub fn main() -> ExitCode {
     if cmd::provider::plugin::is_meant() {
         return cmd::provider::plugin::main().into();
     }
-    clap_complete::CompleteEnv::with_factory(command).var(env::COMPLETE).complete();
+    // Only a shell that asks for names needs the completers.
+    let completing = || completion::attach(command());
+    clap_complete::CompleteEnv::with_factory(completing).var(env::COMPLETE).complete();
     let parsed = command().try_get_matches().and_then(|matches| Cli::from_arg_matches(&matches));
     let cli = match parsed {
         Ok(cli) => cli,
