@@ -242,7 +242,7 @@ fn import(found: completed_job::TemplateImport) -> Result<Import, Refusal> {
     } else if found.module_files_hash.is_empty() {
         Modules::None
     } else {
-        Modules::Uploaded(module_files::hex(&found.module_files_hash)?)
+        Modules::Uploaded(module_files::text_of_hash(&found.module_files_hash)?)
     };
     let plan = if found.plan.is_empty() {
         // Modules are stored with the plan, so there must be one (wire-protocol 5.6).

@@ -29,7 +29,7 @@ pub async fn begin_upload(session: &Session, header: &Header) -> Result<Spool, R
     if header.kind != DataUploadType::UploadTypeModuleFiles {
         return Err(Refusal::invalid("only archives of modules are taken"));
     }
-    let hash = hex(&header.hash)?;
+    let hash = text_of_hash(&header.hash)?;
     let mut tx = session.app.store.reader().await?;
     let imports = held_imports(&mut tx, session).await?;
     let mut has_room = false;
@@ -42,7 +42,7 @@ pub async fn begin_upload(session: &Session, header: &Header) -> Result<Spool, R
 /// Stores a complete archive with the announced hash for each import that the daemon holds: the message names no job. An equal
 /// archive is stored once.
 pub async fn upload(session: &Session, header: &Header, file: &mut Spool) -> Result<(), Refusal> {
-    let (hash, size, now) = (hex(&header.hash)?, header.size as u64, session.app.now());
+    let (hash, size, now) = (text_of_hash(&header.hash)?, header.size as u64, session.app.now());
     let new = files::NewFile { hash, size, created_by: SYSTEM, mimetype: TAR };
     transaction!(session.app.store, Refusal, |tx| {
         let imports = held_imports(tx, session).await?;
@@ -84,17 +84,11 @@ async fn held_jobs(tx: &mut Tx, session: &Session) -> Result<Vec<Job>, coder_sto
 }
 
 /// The text form of a hash, which is the key of files.
-pub fn hex(hash: &[u8]) -> Result<String, Refusal> {
+pub fn text_of_hash(hash: &[u8]) -> Result<String, Refusal> {
     if hash.len() != 32 {
         return Err(Refusal::invalid("the hash of an upload has 32 bytes"));
     }
-    Ok(hash.iter().map(|byte| format!("{byte:02x}")).collect())
-}
-
-fn unhex(hash: &str) -> Option<[u8; 32]> {
-    let digits = |at: usize| u8::from_str_radix(hash.get(2 * at..2 * at + 2)?, 16).ok();
-    let bytes: Option<Vec<u8>> = (0..32).map(digits).collect();
-    bytes?.try_into().ok()
+    Ok(hex::encode(hash))
 }
 
 /// Stores an archive of modules.
@@ -138,6 +132,7 @@ pub async fn download(
     let file = file.filter(|file| file.created_by == SYSTEM && file.mimetype == TAR).ok_or_else(not_found)?;
     let corrupt = || Refusal::invalid("the file's length or hash is not what was stored");
     let size = usize::try_from(file.size_bytes).map_err(|_| corrupt())?;
-    let hash = unhex(&file.hash).ok_or_else(corrupt)?;
+    let mut hash = [0; 32];
+    hex::decode_to_slice(&file.hash, &mut hash).map_err(|_| corrupt())?;
     Ok((size, hash, StoredFile::new(session.app.store.clone(), file)))
 }
