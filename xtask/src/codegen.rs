@@ -1,4 +1,4 @@
-//! Generated code: the messages of the daemon protocol, from `proto/` into `crates/wire/src/messages/` for the product
+//! Generated code: the messages of the protocols, from `proto/` into `crates/wire/src/messages/` for the product
 //! and into `interop/pb/` for the Go programs that the product is tested against.
 
 use std::io::Write as _;
@@ -27,7 +27,7 @@ const LARGE: &[&str] = &[
     ".provisionerext.v1",
 ];
 
-/// Messages with a token or a session in them; their `Debug` is written by hand, without either.
+/// Messages with a token, a session or a secret in them; their `Debug` is written by hand, without either.
 const SECRET: &[&str] = &[
     ".provisionerext.v1.HeldJob",
     ".provisionerext.v1.AttachRequest",
@@ -38,6 +38,8 @@ const SECRET: &[&str] = &[
     ".provisionerext.v1.JournalHeader",
     ".provisionerext.v1.JournalPiece",
     ".provisionerext.v1.ProgramReport",
+    ".coder.agent.v2.Manifest",
+    ".coder.agent.v2.SubAgent",
 ];
 
 /// Go import path of the interop module, as its `go.mod` has it.
@@ -78,7 +80,7 @@ fn settle(path: &Path, text: &str, check: bool) -> Result<()> {
 
 fn descriptors() -> Result<FileDescriptorSet> {
     let files = protox::compile(
-        ["provisionerd.proto", "provisionerext.proto", "tailnet.proto"],
+        ["provisionerd.proto", "provisionerext.proto", "tailnet.proto", "agent.proto"],
         [root().join("proto")],
     )?;
     Ok(FileDescriptorSet::decode(files.encode_to_vec().as_slice())?)
@@ -96,7 +98,7 @@ fn rust(files: &FileDescriptorSet) -> Result<Vec<(String, String)>> {
         let path = name.trim_end_matches(".rs").replace('.', "/");
         Ok((format!("{path}.rs"), text))
     };
-    ["provisionerd.rs", "provisioner.rs", "provisionerext.v1.rs", "coder.tailnet.v2.rs"]
+    ["provisionerd.rs", "provisioner.rs", "provisionerext.v1.rs", "coder.tailnet.v2.rs", "coder.agent.v2.rs"]
         .map(read)
         .into_iter()
         .collect()
@@ -104,7 +106,7 @@ fn rust(files: &FileDescriptorSet) -> Result<Vec<(String, String)>> {
 
 /// The official messages for Go: the extensions have no Go peer. Runs protoc-gen-go, which `interop/go.mod` pins, as protoc would.
 fn go(files: &FileDescriptorSet) -> Result<Vec<(String, String)>> {
-    let names = ["provisioner", "provisionerd"];
+    let names = ["provisioner", "provisionerd", "tailnet", "agent"];
     let mapping = names.map(|name| format!("M{name}.proto={GO_MODULE}/pb/{name}"));
     let request = CodeGeneratorRequest {
         file_to_generate: names.map(|name| format!("{name}.proto")).to_vec(),

@@ -7,6 +7,7 @@
 //! [`extension::StateTransfer`].
 #![warn(missing_docs)]
 
+pub mod agent;
 pub mod budget;
 pub mod bytes;
 pub mod daemon;

@@ -1,4 +1,4 @@
-//! The messages of the daemon protocol and of the overlay network, generated from `proto/` by `cargo xtask codegen`.
+//! The messages of the daemon protocol, of the agent and of the overlay network, generated from `proto/` by `cargo xtask codegen`.
 #![expect(missing_docs, clippy::all, reason = "generated code")]
 
 #[rustfmt::skip]
@@ -10,6 +10,10 @@ pub mod provisionerext {
     pub mod v1;
 }
 pub mod coder {
+    pub mod agent {
+        #[rustfmt::skip]
+        pub mod v2;
+    }
     pub mod tailnet {
         #[rustfmt::skip]
         pub mod v2;
