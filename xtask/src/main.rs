@@ -4,9 +4,11 @@
 use std::process::ExitCode;
 
 mod bench;
+mod charts;
 mod ci;
 mod codegen;
 mod dist;
+mod helm;
 mod postgres;
 mod run;
 mod test;
@@ -21,6 +23,8 @@ usage: cargo xtask COMMAND
   codegen [--check] regenerate the committed protocol code, or fail when it is stale
   tidy              print the largest files and check the house rules
   dist              build the static, stripped binary into target/dist
+  charts [ARGS…]    package the Helm charts into target/charts, with the index of their repository
+  helm              build the Helm that the tests of the charts use into target/tools
   bench [NAME…]     measure the figures of docs/performance.md";
 
 fn main() -> ExitCode {
@@ -35,6 +39,8 @@ fn main() -> ExitCode {
         "codegen" => codegen::run(rest.iter().any(|argument| argument == "--check")),
         "tidy" => tidy::run(),
         "dist" => dist::run().map(|path| println!("{}", path.display())),
+        "charts" => charts::run(rest),
+        "helm" => helm::build().map(|path| println!("{}", path.display())),
         "bench" => bench::run(rest),
         "help" | "--help" | "-h" => {
             println!("{HELP}");

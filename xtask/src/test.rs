@@ -5,7 +5,7 @@ use coder_requirements::{RECORD_VARIABLE, Requirement, Skips, in_ci, is_there};
 use coder_store::testing::URL_VARIABLE;
 
 use crate::run::{cargo, root, run as command};
-use crate::{postgres, tools};
+use crate::{helm, postgres, tools};
 
 /// How many names of skipped tests are printed for each requirement.
 const NAMES: usize = 4;
@@ -13,8 +13,12 @@ const NAMES: usize = 4;
 /// Runs `cargo test` over the workspace with one Postgres for all of it, then lists what was skipped. `arguments`, if any,
 /// choose what runs.
 pub(crate) fn run(arguments: &[String]) -> Result<()> {
+    let go = is_there(Requirement::Go);
+    if go {
+        helm::build()?;
+    }
     tools::check()?;
-    if is_there(Requirement::Go) {
+    if go {
         // A download in the middle of a test would count as the test's time.
         let mut download = std::process::Command::new("go");
         command(download.args(["mod", "download"]).current_dir(root().join("interop")))?;

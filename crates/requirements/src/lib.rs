@@ -28,6 +28,14 @@ pub enum Requirement {
     Postgres,
     /// `git` in the `PATH`.
     Git,
+    /// Helm: the program that `CODER_TEST_HELM` names, `helm` in the `PATH`, or the one that `cargo xtask helm` built.
+    Helm,
+    /// `podman` and `runc`, and permission to run containers of images that were made here.
+    Podman,
+    /// The root directory of a minimal Debian, named by `CODER_TEST_DEBIAN_ROOT`.
+    DebianRoot,
+    /// A static program of this workspace, named by `CODER_TEST_STATIC_BINARY`.
+    StaticBinary,
     /// `strace` in the `PATH`, and permission to trace.
     Strace,
     /// A kernel that lets this user make mount and process namespaces.
@@ -54,12 +62,16 @@ pub enum Requirement {
 
 impl Requirement {
     /// All of them.
-    pub const ALL: [Self; 16] = [
+    pub const ALL: [Self; 20] = [
         Self::Terraform,
         Self::Tofu,
         Self::Go,
         Self::Postgres,
         Self::Git,
+        Self::Helm,
+        Self::Podman,
+        Self::DebianRoot,
+        Self::StaticBinary,
         Self::Strace,
         Self::Namespaces,
         Self::NetworkNamespaces,
@@ -82,6 +94,10 @@ impl Requirement {
             Self::Go => "go",
             Self::Postgres => "postgres",
             Self::Git => "git",
+            Self::Helm => "helm",
+            Self::Podman => "podman",
+            Self::DebianRoot => "debian-root",
+            Self::StaticBinary => "static-binary",
             Self::Strace => "strace",
             Self::Namespaces => "namespaces",
             Self::NetworkNamespaces => "network-namespaces",
@@ -105,6 +121,15 @@ impl Requirement {
             Self::Go => "install the package golang",
             Self::Postgres => "install the package postgresql, with its bin directory in the PATH",
             Self::Git => "install the package git",
+            Self::Helm => "run cargo xtask helm, which builds it with Go",
+            Self::Podman => "install the packages podman and runc, and run as root",
+            Self::DebianRoot => {
+                "run debootstrap --variant=minbase --include=ca-certificates,curl,git,openssh-client bookworm DIR as root, and set \
+                 CODER_TEST_DEBIAN_ROOT to DIR"
+            }
+            Self::StaticBinary => {
+                "run cargo xtask dist, and set CODER_TEST_STATIC_BINARY to the program that it names"
+            }
             Self::Strace => "install the package strace, and permit ptrace",
             Self::Namespaces => "permit mount and process namespaces (or run as root)",
             Self::NetworkNamespaces => "install the package iproute2, and permit network namespaces",
@@ -140,10 +165,13 @@ impl Requirement {
             | Self::Strace
             | Self::ControlGroupsV1
             | Self::ControlGroupsV2
-            | Self::ControlGroupControllersV2 => {
+            | Self::ControlGroupControllersV2
+            | Self::Podman => {
                 Some("the kernel, or the container that the run is in, decides what it permits")
             }
-            Self::Terraform | Self::Go | Self::Postgres | Self::Git => None,
+            Self::DebianRoot => Some("it is made by root from a package archive"),
+            Self::StaticBinary => Some("tests use debug builds, which are linked dynamically"),
+            Self::Terraform | Self::Go | Self::Postgres | Self::Git | Self::Helm => None,
         }
     }
 }

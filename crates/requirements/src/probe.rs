@@ -23,9 +23,12 @@ pub(crate) fn is_there(requirement: Requirement) -> bool {
 
 fn look(requirement: Requirement) -> bool {
     match requirement {
-        Requirement::Terraform | Requirement::Tofu | Requirement::Git | Requirement::Go => {
-            program(requirement).is_some()
-        }
+        Requirement::Terraform
+        | Requirement::Tofu
+        | Requirement::Git
+        | Requirement::Go
+        | Requirement::Helm => program(requirement).is_some(),
+        Requirement::Podman => can_run_containers(),
         Requirement::Postgres => in_path("initdb").is_some() && in_path("postgres").is_some(),
         Requirement::Strace => works("strace", &["-f", "-o", "/dev/null", "true"]),
         // The first form is for root, the second for everybody where user namespaces are permitted.
@@ -45,8 +48,10 @@ fn look(requirement: Requirement) -> bool {
             .iter()
             .any(|root| can_make_group(Path::new(root), "cgroup.events")),
         Requirement::ControlGroupControllersV2 => can_pass_on_a_controller(),
-        Requirement::ConversionFixtures | Requirement::ProtocolCaptures => directory(requirement).is_some(),
-        Requirement::OfficialDaemon => program(requirement).is_some(),
+        Requirement::ConversionFixtures | Requirement::ProtocolCaptures | Requirement::DebianRoot => {
+            directory(requirement).is_some()
+        }
+        Requirement::OfficialDaemon | Requirement::StaticBinary => program(requirement).is_some(),
         Requirement::OfficialServer => ["CODER_TEST_REFERENCE_SERVER", "CODER_TEST_REFERENCE_TOKEN"]
             .iter()
             .all(|name| std::env::var_os(name).is_some()),
@@ -61,15 +66,28 @@ pub(crate) fn program(requirement: Requirement) -> Option<PathBuf> {
         Requirement::Tofu => named("CODER_TEST_TOFU").or_else(|| in_path("tofu")),
         Requirement::Go => in_path("go"),
         Requirement::Git => in_path("git"),
+        Requirement::Helm => named("CODER_TEST_HELM").or_else(|| in_path("helm")).or_else(built_helm),
         Requirement::Strace => in_path("strace"),
         Requirement::OfficialDaemon => named("CODER_TEST_REFERENCE_DAEMON"),
+        Requirement::StaticBinary => named("CODER_TEST_STATIC_BINARY").filter(|program| program.is_file()),
         _ => None,
     }
+}
+
+/// Where `cargo xtask helm` puts it.
+fn built_helm() -> Option<PathBuf> {
+    let default = || Path::new(env!("CARGO_MANIFEST_DIR")).join("../../target");
+    let target = std::env::var_os("CARGO_TARGET_DIR").map_or_else(default, PathBuf::from);
+    Some(target.join("tools/helm")).filter(|program| program.is_file())
 }
 
 /// The directory of a requirement: named by a variable, or beside the checkout.
 pub(crate) fn directory(requirement: Requirement) -> Option<PathBuf> {
     let (variable, beside) = match requirement {
+        Requirement::DebianRoot => {
+            let named = std::env::var_os("CODER_TEST_DEBIAN_ROOT").map(PathBuf::from);
+            return named.filter(|root| root.join("bin/sh").exists());
+        }
         Requirement::ConversionFixtures => {
             ("CODER_TEST_TERRAFORM_FIXTURES", "../../../shared/fixtures/terraform")
         }
@@ -90,6 +108,11 @@ fn works(program: &str, arguments: &[&str]) -> bool {
     let mut command = Command::new(program);
     command.args(arguments).stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null());
     command.status().is_ok_and(|status| status.success())
+}
+
+/// Whether root has podman and runc. Whether the kernel permits containers shows only when one is started.
+fn can_run_containers() -> bool {
+    works("podman", &["--version"]) && works("runc", &["--version"]) && works("test", &["-w", "/var/lib"])
 }
 
 /// Mounts a small file system on a new directory, and removes both.
