@@ -40,8 +40,17 @@ pub(crate) fn run() -> Result<PathBuf> {
     Ok(binary)
 }
 
+/// The architecture of a program, as container images name it.
+pub(crate) fn architecture(elf: &[u8]) -> Option<&'static str> {
+    match (elf.starts_with(b"\x7fELF"), number(elf, 18, 2)) {
+        (true, 62) => Some("amd64"),
+        (true, 183) => Some("arm64"),
+        _ => None,
+    }
+}
+
 /// Whether an ELF file names a dynamic loader (program header of type 3).
-fn has_interpreter(elf: &[u8]) -> bool {
+pub(crate) fn has_interpreter(elf: &[u8]) -> bool {
     let (offset, size, count) = (number(elf, 32, 8), number(elf, 54, 2), number(elf, 56, 2));
     (0..count).any(|index| number(elf, offset + index * size, 4) == 3)
 }
@@ -68,5 +77,8 @@ mod tests {
         assert!(has_interpreter(&own), "test programs are linked dynamically");
         assert!(has_symbols(&own), "and not stripped");
         assert!(!has_interpreter(b"\x7fELF") && !has_symbols(b"\x7fELF"));
+        let wanted = if cfg!(target_arch = "aarch64") { "arm64" } else { "amd64" };
+        assert_eq!(architecture(&own), Some(wanted));
+        assert_eq!((architecture(b"\x7fELF"), architecture(b"#!/bin/sh")), (None, None));
     }
 }

@@ -9,6 +9,7 @@ mod ci;
 mod codegen;
 mod dist;
 mod helm;
+mod image;
 mod postgres;
 mod run;
 mod test;
@@ -24,6 +25,7 @@ usage: cargo xtask COMMAND
   tidy              print the largest files and check the house rules
   dist              build the static, stripped binary into target/dist
   charts [ARGS…]    package the Helm charts into target/charts, with the index of their repository
+  image [ARGS…]     write the container images into target/images as OCI archives
   helm              build the Helm that the tests of the charts use into target/tools
   bench [NAME…]     measure the figures of docs/performance.md";
 
@@ -40,6 +42,7 @@ fn main() -> ExitCode {
         "tidy" => tidy::run(),
         "dist" => dist::run().map(|path| println!("{}", path.display())),
         "charts" => charts::run(rest),
+        "image" => image::run(rest),
         "helm" => helm::build().map(|path| println!("{}", path.display())),
         "bench" => bench::run(rest),
         "help" | "--help" | "-h" => {
