@@ -9,6 +9,7 @@ use coder_wire::drpc::server::{CallStream, Event};
 use coder_wire::drpc::{Error, Status};
 use prost::Message;
 use tokio::sync::{mpsc, watch};
+use tokio_util::sync::CancellationToken;
 use uuid::Uuid;
 
 use crate::coordinator::Authorization;
@@ -36,6 +37,9 @@ pub mod name {
 /// Longest request to the coordinator in bytes. A node has a few hundred.
 const REQUEST: usize = 64 << 10;
 
+/// What a peer is told when its rights end.
+const REVOKED: &str = "the right to reach this workspace has ended";
+
 fn decode<M: Message + Default>(data: Bytes, limit: usize) -> Result<M, Status> {
     if data.len() > limit {
         return Err(Status::new(format!("the message has {} bytes; {limit} are allowed", data.len())));
@@ -43,7 +47,7 @@ fn decode<M: Message + Default>(data: Bytes, limit: usize) -> Result<M, Status> 
     M::decode(data).map_err(|error| Status::new(format!("the message is malformed: {error}")))
 }
 
-/// Answers [`name::COORDINATE`] until either side ends it.
+/// Answers [`name::COORDINATE`] until either side ends it. `revoked` ends it because the peer may not take part any more.
 ///
 /// # Errors
 /// How the byte stream failed; the peer is lost then.
@@ -52,10 +56,12 @@ pub async fn serve_coordinate(
     hub: &Hub,
     peer: Uuid,
     authorization: Authorization,
+    revoked: &CancellationToken,
 ) -> Result<(), Error> {
     // A peer may say nothing for days.
     stream.set_read_timeout(None);
     let (connection, mut responses) = hub.connect(peer, authorization);
+    let mut is_revoked = false;
     loop {
         tokio::select! {
             // Responses go first: the last one may be the reason why the stream ends.
@@ -67,6 +73,10 @@ pub async fn serve_coordinate(
                 }
                 None => return stream.close().await,
             },
+            () = revoked.cancelled(), if !is_revoked => {
+                is_revoked = true;
+                connection.revoke(REVOKED);
+            }
             event = stream.recv() => match event? {
                 Event::Message(data) => {
                     match decode(data, REQUEST) {

@@ -75,6 +75,13 @@ impl Connection {
         let outputs = inner.coordinator.request(self.id, request);
         inner.deliver(outputs);
     }
+
+    /// Ends the connection because the peer may not take part any more. Its partners forget it at once.
+    pub fn revoke(&self, reason: &str) {
+        let mut inner = self.hub.lock();
+        let outputs = inner.coordinator.revoke(self.id, reason);
+        inner.deliver(outputs);
+    }
 }
 
 impl Drop for Connection {

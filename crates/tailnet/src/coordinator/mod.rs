@@ -97,6 +97,17 @@ impl Coordinator {
         outputs
     }
 
+    /// The peer may not take part any more. Its partners forget it at once, which ends its connections to them.
+    pub fn revoke(&mut self, connection: ConnectionId, reason: &str) -> Vec<Output> {
+        let mut outputs = Vec::new();
+        if self.connections.contains_key(&connection) {
+            outputs.push(error(connection, format!("authorization: {reason}")));
+            self.end(connection, Kind::Disconnected, reason, &mut outputs);
+            outputs.push(Output::Close(connection));
+        }
+        outputs
+    }
+
     /// Peers now.
     #[must_use]
     pub fn peers(&self) -> usize {

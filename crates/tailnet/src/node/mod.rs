@@ -138,6 +138,8 @@ pub(crate) struct Shared {
     dialer: Arc<dyn Dialer>,
     home_region: i32,
     home_is_up: watch::Sender<bool>,
+    /// Wakes those who wait for a peer that the coordinator has not named yet.
+    peers_changed: watch::Sender<()>,
 }
 
 impl Shared {
@@ -218,6 +220,7 @@ impl Node {
             dialer: config.dialer,
             home_region: config.home_region,
             home_is_up: watch::Sender::new(false),
+            peers_changed: watch::Sender::new(()),
         });
         let timers = {
             let shared = Arc::clone(&shared);
@@ -282,6 +285,7 @@ impl Node {
         self.update_links();
         // What waited for its old relay goes to the new one.
         self.inner.shared.lock().flush_peer(id, Instant::now());
+        self.inner.shared.peers_changed.send_replace(());
     }
 
     /// Forgets a peer, and ends its connections.
@@ -440,16 +444,19 @@ impl Node {
     pub async fn wait_reachable(&self, address: Ipv6Addr, timeout: Duration) -> Result<Pong, Error> {
         let until = Instant::now() + timeout;
         let mut wait = Duration::from_millis(100);
+        // Subscribed before the first look, so that no change is missed.
+        let mut peers = self.inner.shared.peers_changed.subscribe();
         loop {
             let left = until.saturating_duration_since(Instant::now());
-            let began = Instant::now();
             match self.ping(address, PingKind::Tsmp, wait.min(left)).await {
                 Ok(pong) => return Ok(pong),
-                Err(Error::NoPeer(_)) if began + wait < until => {
-                    // The coordinator may name it any moment.
-                    tokio::time::sleep(wait).await;
+                Err(Error::NoPeer(address)) => {
+                    // The coordinator may name it any moment. The sender lives as long as the node.
+                    if tokio::time::timeout_at(until, peers.changed()).await.is_err() {
+                        return Err(Error::NoPeer(address));
+                    }
+                    continue;
                 }
-                Err(Error::NoPeer(address)) => return Err(Error::NoPeer(address)),
                 Err(_) if Instant::now() >= until => return Err(Error::Timeout(timeout)),
                 Err(_) => {}
             }

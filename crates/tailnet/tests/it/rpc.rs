@@ -12,6 +12,7 @@ use coder_wire::drpc::Error;
 use coder_wire::drpc::server::CallStream;
 use tokio::io::DuplexStream;
 use tokio::sync::{mpsc, watch};
+use tokio_util::sync::CancellationToken;
 use uuid::Uuid;
 
 use super::rig::paused;
@@ -20,10 +21,20 @@ const AGENT: Uuid = Uuid::from_u128(1);
 const CLIENT: Uuid = Uuid::from_u128(2);
 
 fn serve(io: DuplexStream, hub: Hub, peer: Uuid, authorization: Authorization) {
+    serve_until(io, hub, peer, authorization, CancellationToken::new());
+}
+
+fn serve_until(
+    io: DuplexStream,
+    hub: Hub,
+    peer: Uuid,
+    authorization: Authorization,
+    revoked: CancellationToken,
+) {
     tokio::spawn(async move {
         let mut stream = CallStream::new(Box::new(io));
         assert_eq!(stream.next().await.unwrap().as_deref(), Some(rpc::name::COORDINATE));
-        let _ = rpc::serve_coordinate(&mut stream, &hub, peer, authorization).await;
+        let _ = rpc::serve_coordinate(&mut stream, &hub, peer, authorization, &revoked).await;
     });
 }
 
@@ -83,6 +94,31 @@ fn violation_is_sent_before_the_stream_ends() {
         assert!(responses.recv().await.unwrap().error.starts_with("authorization: "));
         assert!(responses.recv().await.is_none());
         call.await.unwrap().unwrap();
+    });
+}
+
+#[test]
+fn peer_whose_right_ends_is_told_and_its_partners_forget_it() {
+    paused(async {
+        let hub = Hub::default();
+        let (agent, mut agent_responses, _agent_call) = dial(&hub, AGENT, Authorization::Agent(AGENT));
+        let (near, far) = tokio::io::duplex(1 << 16);
+        let revoked = CancellationToken::new();
+        serve_until(far, hub.clone(), CLIENT, Authorization::Client(AGENT), revoked.clone());
+        let (client, requests) = mpsc::channel(32);
+        let (responses, mut client_responses) = mpsc::channel(32);
+        let call = tokio::spawn(rpc::coordinate(near, requests, responses));
+        agent.send(announce(1)).await.unwrap();
+        let tunnel = Some(Tunnel { id: AGENT.as_bytes().to_vec() });
+        client.send(CoordinateRequest { add_tunnel: tunnel, ..announce(2) }).await.unwrap();
+        assert_eq!(agent_responses.recv().await.unwrap().peer_updates[0].kind(), Kind::Node);
+        assert_eq!(client_responses.recv().await.unwrap().peer_updates[0].kind(), Kind::Node);
+        revoked.cancel();
+        assert!(client_responses.recv().await.unwrap().error.starts_with("authorization: "));
+        assert!(client_responses.recv().await.is_none());
+        call.await.unwrap().unwrap();
+        // Not lost: a lost peer may go on for a while.
+        assert_eq!(agent_responses.recv().await.unwrap().peer_updates[0].kind(), Kind::Disconnected);
     });
 }
 
