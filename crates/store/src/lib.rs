@@ -22,7 +22,7 @@
 //! | `workspace_resources`, `workspace_modules` | `workspaces/resources.rs` |
 //! | `workspace_agents`, `workspace_apps` | `workspaces/agents.rs` |
 //! | `encryption_keys`, and the encryption of all secrets | `encryption/` |
-//! | `settings`, `leases`, `changes`, `audit_logs` | `deployment/` |
+//! | `settings`, `server_secrets`, `leases`, `changes`, `audit_logs` | `deployment/` |
 //!
 //! Every function that returns a [`Result`] fails when the database fails ([`Error::Unavailable`], [`Error::DiskFull`],
 //! [`Error::Refused`]) and when a stored value cannot be read ([`Error::Corrupt`]). An `# Errors` section names only what
@@ -51,7 +51,7 @@ pub mod workspaces;
 
 pub use accounts::{external_auth_links, keys, organizations, sessions, tokens, users};
 pub use config::{Config, Location, UNLIMITED};
-pub use deployment::{audit, changes, counts, leases, notifications, settings};
+pub use deployment::{audit, changes, counts, leases, notifications, server_secrets, settings};
 pub use encryption::keys::StateKeys;
 pub use engine::{Document, Purpose, Statement, StatementCounts, Tx};
 pub use error::{BoxError, Error, Result};

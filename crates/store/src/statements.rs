@@ -39,6 +39,7 @@ pub fn all() -> Vec<Statement> {
         crate::organizations::STATEMENTS,
         crate::workspaces::resources::STATEMENTS,
         crate::sessions::STATEMENTS,
+        crate::server_secrets::STATEMENTS,
         crate::settings::STATEMENTS,
         crate::encryption::rotation::STATEMENTS,
         crate::tag_sets::STATEMENTS,

@@ -6,4 +6,5 @@ pub mod changes;
 pub mod counts;
 pub mod leases;
 pub mod notifications;
+pub mod server_secrets;
 pub mod settings;

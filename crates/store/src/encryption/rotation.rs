@@ -132,6 +132,8 @@ statements! { "state_rotation";
     PUT_FILE = by_one!(put "files" "id" "data");
     FILE_PARTS = by_one!(list "file_parts" "id" "data");
     PUT_FILE_PART = by_one!(put "file_parts" "id" "data");
+    SERVER_SECRETS = by_one!(list "server_secrets" "name" "value");
+    PUT_SERVER_SECRET = by_one!(put "server_secrets" "name" "value");
     PLAIN_TOKENS = sql("select id, auth_token from workspace_agents where id > $1 and substr(auth_token, 1, 7) <> 'sha256:'
         order by id limit $2");
     PUT_TOKEN = sql("update workspace_agents set auth_token = $2 where id = $1 and auth_token = $3");
@@ -190,6 +192,7 @@ const PLACES: &[Place] = &[
     Place::new("provisioner_job_logs", "packed", (&PACKED_LOGS, &PUT_PACKED_LOGS)).two_keys(),
     Place::new("files", "data", (&FILES, &PUT_FILE)).large(),
     Place::new("file_parts", "data", (&FILE_PARTS, &PUT_FILE_PART)).large(),
+    Place::new("server_secrets", "value", (&SERVER_SECRETS, &PUT_SERVER_SECRET)).text(),
 ];
 
 /// How many of them, the first ones, earlier releases encrypted.

@@ -43,6 +43,7 @@ pub(crate) const MIGRATIONS: &[Migration] = migrations![
     14 "0014_daemon_health",
     15 "0015_api_key_parents",
     16 "0016_file_parts",
+    17 "0017_server_secrets",
 ];
 
 /// What Postgres lacks of the portable dialect; runs before the first migration.

@@ -53,6 +53,7 @@ async fn both_engines_have_the_same_tables(fixture: Fixture) {
         "0012_external_auth",
         "0013_encryption_keys",
         "0016_file_parts",
+        "0017_server_secrets",
     ]
     .iter()
     .flat_map(|name| {

@@ -14,7 +14,7 @@ use coder_store::users::GitSshKey;
 use coder_store::workspaces::agents::{self, Agent, App, AppDefinition, Definition};
 use coder_store::workspaces::resources::{self, Metadata, Resource};
 use coder_store::workspaces::{build_inputs, builds};
-use coder_store::{Document, Error, Location, StateKeys, Store, encryption, files, users};
+use coder_store::{Document, Error, Location, StateKeys, Store, encryption, files, server_secrets, users};
 use serde_json::json;
 use sqlx::{AssertSqlSafe, Connection as _, Row as _};
 
@@ -180,6 +180,7 @@ async fn write(fixture: &Fixture, name: &str) -> Written {
     };
     users::insert_git_ssh_key(&mut tx, &pair).await.unwrap();
     links::put(&mut tx, user.id, "github", &tokens(), at(1)).await.unwrap();
+    server_secrets::find_or_insert(&mut tx, name, &Secret::new(CANARY)).await.unwrap();
     tx.commit().await.unwrap();
     end(fixture, import).await;
     let workspace = new_workspace(fixture, &template, name).await.id;
@@ -245,6 +246,7 @@ async fn read(store: &Store, name: &str, written: &Written) -> Result<(), Error>
     let pair = users::find_git_ssh_key(&mut tx, written.user).await?.unwrap();
     assert_eq!(pair.private_key.expose(), CANARY);
     assert_eq!(links::find(&mut tx, written.user, "github").await?.unwrap().tokens, tokens());
+    assert_eq!(server_secrets::find(&mut tx, name).await?.unwrap().expose(), CANARY);
     assert_eq!(builds::list_parameters(&mut tx, written.build).await?, parameters());
     assert_eq!(
         build_inputs::list_parameters(&mut tx, written.version, Some(written.build)).await?.1,
