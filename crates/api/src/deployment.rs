@@ -184,3 +184,15 @@ pub struct UpdateCheck {
 
 /// Body of the plain-text health probe.
 pub const HEALTHY: &str = "OK";
+
+/// How to reach an agent over the overlay network (agent 3.7).
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct AgentConnectionInfo {
+    /// The DERP map, which the crate `tailnet` reads and writes.
+    pub derp_map: serde_json::Value,
+    pub derp_force_websockets: bool,
+    pub disable_direct_connections: bool,
+    #[serde(skip_serializing_if = "String::is_empty")]
+    pub hostname_suffix: String,
+}

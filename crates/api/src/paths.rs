@@ -172,6 +172,13 @@ paths! {
     BUILD_STATE, build_state(build) = "/api/v2/workspacebuilds/{workspacebuild}/state";
     BUILD_TIMINGS, build_timings(build) = "/api/v2/workspacebuilds/{workspacebuild}/timings";
 
+    DERP, derp() = "/derp";
+    DERP_LATENCY_CHECK, derp_latency_check() = "/derp/latency-check";
+    DERP_MAP, derp_map() = "/api/v2/derp-map";
+    TAILNET, tailnet() = "/api/v2/tailnet";
+    AGENTS_CONNECTION, agents_connection() = "/api/v2/workspaceagents/connection";
+    AGENT_CONNECTION, agent_connection(agent) = "/api/v2/workspaceagents/{workspaceagent}/connection";
+    AGENT_COORDINATE, agent_coordinate(agent) = "/api/v2/workspaceagents/{workspaceagent}/coordinate";
     AGENT, agent(agent) = "/api/v2/workspaceagents/{workspaceagent}";
     AGENT_LOGS, agent_logs(agent) = "/api/v2/workspaceagents/{workspaceagent}/logs";
     AGENT_LISTENING_PORTS, agent_listening_ports(agent) =

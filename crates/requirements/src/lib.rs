@@ -36,6 +36,8 @@ pub enum Requirement {
     DebianRoot,
     /// A static program of this workspace, named by `CODER_TEST_STATIC_BINARY`.
     StaticBinary,
+    /// `ssh` and `scp` of OpenSSH in the `PATH`.
+    OpenSsh,
     /// `strace` in the `PATH`, and permission to trace.
     Strace,
     /// A kernel that lets this user make mount and process namespaces.
@@ -62,7 +64,7 @@ pub enum Requirement {
 
 impl Requirement {
     /// All of them.
-    pub const ALL: [Self; 20] = [
+    pub const ALL: [Self; 21] = [
         Self::Terraform,
         Self::Tofu,
         Self::Go,
@@ -72,6 +74,7 @@ impl Requirement {
         Self::Podman,
         Self::DebianRoot,
         Self::StaticBinary,
+        Self::OpenSsh,
         Self::Strace,
         Self::Namespaces,
         Self::NetworkNamespaces,
@@ -98,6 +101,7 @@ impl Requirement {
             Self::Podman => "podman",
             Self::DebianRoot => "debian-root",
             Self::StaticBinary => "static-binary",
+            Self::OpenSsh => "openssh",
             Self::Strace => "strace",
             Self::Namespaces => "namespaces",
             Self::NetworkNamespaces => "network-namespaces",
@@ -130,6 +134,7 @@ impl Requirement {
             Self::StaticBinary => {
                 "run cargo xtask dist, and set CODER_TEST_STATIC_BINARY to the program that it names"
             }
+            Self::OpenSsh => "install the package openssh-client",
             Self::Strace => "install the package strace, and permit ptrace",
             Self::Namespaces => "permit mount and process namespaces (or run as root)",
             Self::NetworkNamespaces => "install the package iproute2, and permit network namespaces",
@@ -171,7 +176,7 @@ impl Requirement {
             }
             Self::DebianRoot => Some("it is made by root from a package archive"),
             Self::StaticBinary => Some("tests use debug builds, which are linked dynamically"),
-            Self::Terraform | Self::Go | Self::Postgres | Self::Git | Self::Helm => None,
+            Self::Terraform | Self::Go | Self::Postgres | Self::Git | Self::Helm | Self::OpenSsh => None,
         }
     }
 }

@@ -33,6 +33,8 @@ pub struct Config {
     pub workspaces: Workspaces,
     /// External authentication.
     pub external_auth: ExternalAuth,
+    /// The overlay network.
+    pub tailnet: Tailnet,
     /// Where `/bin/` and `/install.sh` find our own executable; `None` turns both off.
     pub executable: Option<PathBuf>,
 }
@@ -305,6 +307,33 @@ pub struct ExternalAuth {
 impl Default for ExternalAuth {
     fn default() -> Self {
         Self { providers: Vec::new(), timeout: Duration::from_secs(15) }
+    }
+}
+
+/// The overlay network between users and agents (docs/network.md).
+#[derive(Clone, Debug)]
+pub struct Tailnet {
+    /// STUN servers, each `host` or `host:port`. Our own nodes need none; official ones find direct paths with them.
+    pub stun_servers: Vec<String>,
+    /// Whether peers are told not to connect to each other directly.
+    pub block_direct: bool,
+    /// Whether peers are told to reach the relay over WebSockets.
+    pub force_websockets: bool,
+    /// Connections to the relay; at most a quarter of the open files of the process.
+    pub relay_connections: usize,
+    /// Connections of one user to the coordinator.
+    pub user_connections: usize,
+}
+
+impl Default for Tailnet {
+    fn default() -> Self {
+        Self {
+            stun_servers: Vec::new(),
+            block_direct: false,
+            force_websockets: false,
+            relay_connections: 16_384,
+            user_connections: 256,
+        }
     }
 }
 

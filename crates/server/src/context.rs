@@ -15,6 +15,7 @@ use crate::http::limits::RateLimits;
 use crate::lifecycle::Lifecycle;
 use crate::memory::Memory;
 use crate::metrics::counters::Metrics;
+use crate::network::Network;
 use crate::provisioning::dispatch::scheduler::Scheduler;
 
 /// The shared context as axum state.
@@ -48,6 +49,8 @@ pub struct Ctx {
     pub rates: RateLimits,
     /// External authentication.
     pub external_auth: ExternalAuthProviders,
+    /// Relay, coordinator, and the users connected to it.
+    pub network: Network,
     /// Prometheus metrics.
     pub metrics: Metrics,
 }

@@ -16,6 +16,7 @@ pub mod lookup;
 pub mod markdown;
 pub mod memory;
 pub mod metrics;
+pub mod network;
 pub mod owners;
 pub mod pages;
 pub mod provisioning;

@@ -23,6 +23,7 @@ use crate::lifecycle::Lifecycle;
 use crate::memory::Memory;
 use crate::metrics;
 use crate::metrics::counters::Metrics;
+use crate::network::Network;
 use crate::provisioning::dispatch::scheduler::Scheduler;
 use crate::router;
 use crate::tasks;
@@ -193,6 +194,7 @@ pub async fn context(config: Config, deps: Deps) -> Result<App, Error> {
     let rates = RateLimits::new(&config.limits);
     let memory = Memory::new(&config.limits);
     let external_auth = ExternalAuthProviders::new(&config.external_auth)?;
+    let network = Network::load(&store, &config).await?;
     Ok(Arc::new(Ctx {
         config,
         store,
@@ -207,6 +209,7 @@ pub async fn context(config: Config, deps: Deps) -> Result<App, Error> {
         memory,
         rates,
         external_auth,
+        network,
         metrics: Metrics::default(),
     }))
 }

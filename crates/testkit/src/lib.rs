@@ -17,4 +17,6 @@ pub mod random;
 pub mod server;
 #[cfg(feature = "server")]
 pub mod stream;
+#[cfg(feature = "server")]
+pub mod tailnet;
 pub mod wait;

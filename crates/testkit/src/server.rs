@@ -25,7 +25,7 @@ pub struct TestServer {
     pub owner: Client,
     stop: CancellationToken,
     running: JoinHandle<Result<(), coder_server::Error>>,
-    _database: Database,
+    database: Database,
 }
 
 impl TestServer {
@@ -52,13 +52,18 @@ impl TestServer {
         let running = tokio::spawn(server.run(stop.clone()));
         let url = format!("http://{}", handle.http.context("the server listens")?);
         let owner = first_user(&url).await?;
-        Ok(Self { handle, owner, stop, running, _database: database })
+        Ok(Self { handle, owner, stop, running, database })
     }
 
     /// The URL of the server.
     #[must_use]
     pub fn url(&self) -> String {
         self.owner.base().as_str().trim_end_matches('/').to_owned()
+    }
+
+    /// Runs SQL on the server's database.
+    pub async fn execute(&self, script: &str) {
+        self.database.execute(script).await;
     }
 
     /// Stops the server and waits for its end.

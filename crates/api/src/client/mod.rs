@@ -4,6 +4,7 @@
 //! No error or `Debug` text contains a credential.
 
 mod administration;
+mod agents;
 mod daemons;
 pub mod dial;
 mod error;
@@ -27,6 +28,7 @@ use coder_domain::secret::Secret;
 use http::header::{HeaderMap, HeaderName, HeaderValue};
 use url::Url;
 
+pub use agents::WorkspaceUsage;
 pub use daemons::{Credential, DaemonFilter, JobFilter, ServeProvisionerDaemonRequest};
 pub use dial::{BoxedByteStream, ByteStream, Dialer, UpgradedConnection};
 pub use error::{Error, ErrorResponse, refused_certificate};

@@ -9,7 +9,7 @@ use coder_domain::rbac::{Scopes, Subject};
 use coder_domain::secret::Secret;
 use coder_store::sessions::{self, UserSession};
 use coder_store::users::{self, LoginType, UserStatus};
-use coder_store::{tokens, transaction};
+use coder_store::{Tx, tokens, transaction};
 use http::{HeaderMap, Uri, header};
 use jiff::SignedDuration;
 
@@ -113,7 +113,17 @@ pub async fn authenticate_from(app: &App, presented: &Presented, origin: Origin)
         ));
     }
     let session = note_use(app, session, &origin, now).await?;
-    // Unknown roles, such as those of a newer release, grant nothing.
+    let subject = subject(&session);
+    Ok(Caller {
+        user: Arc::new(session.user),
+        key: Arc::new(session.key),
+        subject: Arc::new(subject),
+        origin: Arc::new(origin),
+    })
+}
+
+/// Who a token speaks for. Unknown roles, such as those of a newer release, grant nothing.
+fn subject(session: &UserSession) -> Subject {
     let organizations = session
         .memberships
         .iter()
@@ -123,13 +133,25 @@ pub async fn authenticate_from(app: &App, presented: &Presented, origin: Origin)
         .collect();
     let site = session.user.site_roles.iter().filter_map(|role| role.parse().ok()).collect();
     let scopes = Scopes::from_stored(&session.key.scopes, &session.key.allow_list);
-    let subject = Subject { user: session.user.id, site, organizations, scopes };
-    Ok(Caller {
-        user: Arc::new(session.user),
-        key: Arc::new(session.key),
-        subject: Arc::new(subject),
-        origin: Arc::new(origin),
-    })
+    Subject { user: session.user.id, site, organizations, scopes }
+}
+
+/// Who a token that was accepted before speaks for now; none when it has ended or its user may not use it any more.
+///
+/// # Errors
+/// Only when the database fails.
+pub async fn find_subject(
+    tx: &mut Tx,
+    token: &str,
+    now: Timestamp,
+) -> Result<Option<Subject>, coder_store::Error> {
+    let session = sessions::find(tx, token).await?;
+    let is_valid = |session: &UserSession| {
+        session.key.expires_at > now
+            && session.user.status != UserStatus::Suspended
+            && !session.user.is_system
+    };
+    Ok(session.filter(is_valid).as_ref().map(subject))
 }
 
 /// Stores that the token was used and extends its expiry, at most hourly (scheduling-and-auth TOK-5, TOK-7).

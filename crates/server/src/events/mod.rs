@@ -24,6 +24,8 @@ pub enum Topic {
     Job(JobId),
     /// A workspace or its latest build changed.
     Workspace(WorkspaceId),
+    /// Any workspace changed.
+    Workspaces,
 }
 
 type Senders = HashMap<Topic, watch::Sender<()>>;
@@ -101,7 +103,7 @@ impl Events {
     pub fn followed(&self) -> Vec<JobId> {
         let job = |topic: &Topic| match topic {
             Topic::Job(job) => Some(*job),
-            Topic::Workspace(_) => None,
+            Topic::Workspace(_) | Topic::Workspaces => None,
         };
         self.senders().keys().filter_map(job).collect()
     }
@@ -109,6 +111,7 @@ impl Events {
     /// A workspace or its latest build changed. Call it after the commit.
     pub fn workspace_changed(&self, workspace: WorkspaceId) {
         self.hint(Topic::Workspace(workspace));
+        self.hint(Topic::Workspaces);
     }
 
     /// Starts listening. Subscribe before reading the state, then no change is missed.

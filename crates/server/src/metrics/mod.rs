@@ -5,6 +5,7 @@
 //! are bounded: tag sets by [`counters::SETS`], paths by the route table.
 
 pub mod counters;
+mod network;
 mod scrape;
 mod serve;
 mod sockets;

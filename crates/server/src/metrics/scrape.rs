@@ -14,6 +14,7 @@ use prometheus_client::metrics::gauge::Gauge;
 use prometheus_client::registry::Registry;
 
 use super::counters::{OTHERS, SETS, TagSetLabels};
+use super::network;
 use crate::context::App;
 use crate::provisioning::session::presence::{STALE_AFTER, seen_within};
 
@@ -128,6 +129,7 @@ async fn now(app: &App) -> Result<Registry, Error> {
         by_status.get_or_create(&UserStatusLabels { status }).set(count);
     }
     registry.register("coderd_api_total_user_count", "Users by status", by_status);
+    network::register(&mut registry, &app.network);
     add_process(&mut registry, app);
     Ok(registry)
 }

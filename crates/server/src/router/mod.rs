@@ -16,8 +16,8 @@ use crate::http::connection::Service;
 use crate::http::limits::Group::{Files, Login};
 use crate::pages;
 use crate::routes::{
-    audit, builds, dry_runs, external_auth, files, job_logs, keys, meta, organizations, provisioner_daemons,
-    provisioner_jobs, provisioner_keys, templates, users, versions, workspaces,
+    audit, builds, dry_runs, external_auth, files, job_logs, keys, meta, network, organizations,
+    provisioner_daemons, provisioner_jobs, provisioner_keys, templates, users, versions, workspaces,
 };
 
 /// Every route.
@@ -38,6 +38,14 @@ fn table(app: App) -> Table {
         .get(Public, paths::LATENCY_CHECK, meta::healthz)
         .get(Public, "/bin/{name}", meta::binary)
         .get(Public, "/install.sh", meta::install_script)
+        // The overlay network
+        .get(Public, paths::DERP, network::relay::derp)
+        .get(Public, paths::DERP_LATENCY_CHECK, meta::healthz)
+        .get(Public, paths::DERP_MAP, network::derp_map::derp_map)
+        .get(Authenticated, paths::TAILNET, network::coordinate::tailnet)
+        .get(Authenticated, paths::AGENTS_CONNECTION, network::connection::any_agent)
+        .get(Authenticated, paths::AGENT_CONNECTION, network::connection::agent)
+        .get(Authenticated, paths::AGENT_COORDINATE, network::coordinate::coordinate)
         // The server itself
         .get(Public, "/api/v2", meta::root)
         .get(Public, paths::BUILD_INFO, meta::build_info)

@@ -11,6 +11,7 @@ pub mod jobs;
 pub mod keys;
 pub mod matching_daemons;
 pub mod meta;
+pub mod network;
 pub mod organizations;
 pub mod provisioner_daemons;
 pub mod provisioner_jobs;

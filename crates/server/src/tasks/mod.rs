@@ -10,6 +10,7 @@ pub mod reap_jobs;
 mod release_memory;
 pub mod replicas;
 mod unserved;
+mod user_connections;
 
 use std::time::Duration;
 
@@ -32,6 +33,7 @@ pub fn start(app: &App) {
         driver::FirstRun::AtOnce,
         reap_jobs::ReapJobs::default(),
     );
+    driver::every(app, seconds(60), driver::FirstRun::Later, user_connections::UserConnections);
     driver::every(app, seconds(600), driver::FirstRun::AtOnce, purge::Purge);
     driver::every(app, seconds(600), driver::FirstRun::AtOnce, purge_files::PurgeFiles::default());
     driver::every(app, seconds(5), driver::FirstRun::Later, release_memory::ReleaseMemory::default());
@@ -39,6 +41,11 @@ pub fn start(app: &App) {
     app.lifecycle.spawn("recovery of open jobs", async move { take_over(&context).await });
     let context = app.clone();
     app.lifecycle.spawn("encryption of stored secrets", async move { encrypt_older(&context).await });
+    let context = app.clone();
+    app.lifecycle.spawn("restart of the relay", async move {
+        context.lifecycle.soft().cancelled().await;
+        context.network.restart_relay();
+    });
     if app.config.provisioning.wake_ups {
         let context = app.clone();
         app.lifecycle.spawn("replica notifications", async move { replicas::run(&context).await });

@@ -14,6 +14,7 @@ use uuid::Uuid;
 
 use crate::context::App;
 use crate::events::hint::{self, Hint, Message};
+use crate::network;
 use crate::provisioning::credentials::revoke;
 use crate::provisioning::session::presence;
 
@@ -239,6 +240,7 @@ pub(super) async fn resync(app: &App) -> Result<(), Error> {
     revoke::users_here(app, &users).await?;
     revoke::tokens_here(app, &users).await?;
     revoke::organizations_here(app, &connected.organizations()).await?;
+    network::revoke::everybody(app).await?;
     Ok(())
 }
 

@@ -41,6 +41,7 @@ impl Things {
             ("workspacename", "w".to_owned()),
             ("workspacebuild", build),
             ("buildnumber", "1".to_owned()),
+            ("workspaceagent", uuid::Uuid::nil().to_string()),
             ("job", text(&job["id"])),
             ("fileid", server.file(owner).await.to_string()),
             ("keyid", owner.split_once('-').unwrap().0.to_owned()),

@@ -8,4 +8,5 @@ mod followers;
 mod garbage;
 mod hostile;
 mod joins;
+mod network;
 mod proxy;

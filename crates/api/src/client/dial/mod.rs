@@ -63,14 +63,23 @@ impl Dialer {
         Self { tls, proxy, connect, handshake }
     }
 
+    /// Connects to the host of `url`, through the proxy and with TLS where they apply. Nothing is sent yet.
+    ///
+    /// # Errors
+    /// Why there is no connection.
+    pub async fn connection(&self, url: &Url) -> Result<BoxedByteStream, Error> {
+        let call = Call::new(Method::GET, url);
+        let connecting = tokio::time::timeout(self.connect, self.connect(&call, url));
+        connecting.await.map_err(|_| call.timeout(self.connect, "connecting"))?
+    }
+
     /// Connects to `url` and upgrades with `headers` added to the request.
     ///
     /// # Errors
     /// [`Error::Status`] if the response of the server, or of the proxy, is not a 101; otherwise the cause.
     pub async fn open(&self, url: &Url, headers: HeaderMap) -> Result<UpgradedConnection, Error> {
         let call = Call::new(Method::GET, url);
-        let connecting = tokio::time::timeout(self.connect, self.connect(&call, url));
-        let conn = connecting.await.map_err(|_| call.timeout(self.connect, "connecting"))??;
+        let conn = self.connection(url).await?;
         let upgrading = tokio::time::timeout(self.handshake, upgrade::websocket(&call, conn, url, headers));
         upgrading.await.map_err(|_| call.timeout(self.handshake, "waiting for the upgrade"))?
     }
@@ -122,6 +131,18 @@ impl Dialer {
 }
 
 impl Client {
+    /// Opens connections as this client does.
+    #[must_use]
+    pub fn dialer(&self) -> &Dialer {
+        &self.server.dialer
+    }
+
+    /// The headers that every request has, for requests that are made by hand.
+    #[must_use]
+    pub fn headers(&self) -> &HeaderMap {
+        &self.server.headers
+    }
+
     /// Opens a WebSocket at a path of the server, with the client's extra headers and these. No session is sent unless
     /// the headers have it.
     ///

@@ -16,6 +16,7 @@ use futures_util::future::join_all;
 use crate::context::App;
 use crate::events::hint::Hint;
 use crate::events::written::write_down;
+use crate::network;
 use crate::provisioning::rescue::end_job::end_job;
 use crate::provisioning::session::connected_daemons::{DaemonIdentity, OpenConnections};
 
@@ -110,6 +111,7 @@ pub async fn user(app: &App, user: UserId) {
 pub async fn token(app: &App, user: UserId) {
     app.events.notify(Hint::Tokens(user));
     let ended = async {
+        network::revoke::ended_tokens(app).await?;
         let mut all = app.scheduler.connected().tokens(&[user]);
         all.extend(daemons::list_tokens_in_use(&mut app.store.reader().await?, user).await?);
         end_tokens(app, all).await
@@ -130,7 +132,7 @@ pub async fn tokens(app: &App, users: &[UserId]) {
 /// that is not connected is refused when it reconnects.
 pub fn tokens_in_use(app: &App, user: UserId) {
     app.events.notify(Hint::Tokens(user));
-    if app.scheduler.connected().tokens(&[user]).is_empty() {
+    if app.scheduler.connected().tokens(&[user]).is_empty() && !app.network.users.has_user(user) {
         return;
     }
     let ended = app.clone();
@@ -159,6 +161,7 @@ pub async fn write_down_tokens(
 
 /// Ends the sessions that joined with a deleted or expired token of these users.
 pub(crate) async fn tokens_here(app: &App, users: &[UserId]) -> Result<(), Error> {
+    network::revoke::ended_tokens(app).await?;
     end_tokens(app, app.scheduler.connected().tokens(users)).await
 }
 
@@ -185,6 +188,7 @@ pub async fn organization(app: &App, organization: OrganizationId) {
 
 /// Ends the daemons that these users may not run any more.
 pub(crate) async fn users_here(app: &App, users: &[UserId]) -> Result<(), Error> {
+    network::revoke::users(app, users).await?;
     let mut joined: BTreeSet<_> = app.scheduler.connected().users();
     joined.retain(|(user, ..)| users.contains(user));
     let mut tx = app.store.reader().await?;
@@ -205,6 +209,9 @@ pub(crate) async fn users_here(app: &App, users: &[UserId]) -> Result<(), Error>
 
 /// Ends the daemons of those of these organizations that were removed.
 pub(crate) async fn organizations_here(app: &App, all: &[OrganizationId]) -> Result<(), Error> {
+    if !all.is_empty() {
+        network::revoke::everybody(app).await?;
+    }
     for id in all {
         if organizations::find(&mut app.store.reader().await?, *id).await?.is_none() {
             let sessions = end(app, RevokeScope::Organization(*id), Cause::OrganizationRemoved).await?;

@@ -1,0 +1,108 @@
+//! The overlay network in the server: its relay, its coordinator, and the users connected to them (docs/network.md).
+//!
+//! `tailnet_service` answers the calls of agents and users, `user_connections` lists connected users so that they are
+//! disconnected when their rights end, `access` says who may reach an agent.
+
+pub mod access;
+pub mod derp_map;
+pub mod resume_token;
+pub mod revoke;
+pub mod tailnet_service;
+pub mod user_connections;
+pub mod workspace_updates;
+
+use std::net::IpAddr;
+use std::sync::Arc;
+use std::time::Duration;
+
+use base64::Engine as _;
+use base64::prelude::BASE64_STANDARD;
+use coder_domain::secret::Secret;
+use coder_store::{Error, Store, server_secrets};
+use coder_tailnet::coordinator::hub::Hub;
+use coder_tailnet::derp::Relay;
+use coder_tailnet::derp::relay;
+use coder_tailnet::key::NodePrivate;
+
+use self::resume_token::ResumeTokens;
+use self::user_connections::UserConnections;
+use crate::config::Config;
+use crate::http::connection_limit::{ConnectionLimit, Permit};
+
+/// Names of the stored keys.
+const RELAY_KEY: &str = "derp_node_key";
+const RESUME_TOKEN_KEY: &str = "tailnet_resume_token_key";
+/// After which time clients of a stopping relay connect again, and for how long they try.
+const RECONNECT_AFTER: Duration = Duration::from_millis(500);
+const RECONNECT_FOR: Duration = Duration::from_secs(60);
+
+/// The parts of the overlay network that the server runs.
+pub struct Network {
+    /// Forwards packets between nodes.
+    pub relay: Relay,
+    /// Tells peers of each other.
+    pub hub: Hub,
+    /// The users that are connected to the coordinator.
+    pub users: UserConnections,
+    pub(crate) resume_tokens: ResumeTokens,
+    relay_limit: Arc<ConnectionLimit>,
+}
+
+impl Network {
+    /// Reads the keys of the deployment, or makes them at the first start.
+    ///
+    /// # Errors
+    /// When the database fails, or a key cannot be decrypted.
+    pub async fn load(store: &Store, config: &Config) -> Result<Self, Error> {
+        let relay_key = stored_key(store, RELAY_KEY).await?;
+        let resume_key: [u8; 64] = stored_key(store, RESUME_TOKEN_KEY).await?;
+        let most = relay_connections(config.tailnet.relay_connections);
+        let limits = relay::Config { connections: most, ..relay::Config::default() };
+        Ok(Self {
+            relay: Relay::new(NodePrivate::from_bytes(relay_key), limits),
+            hub: Hub::default(),
+            users: UserConnections::new(config.tailnet.user_connections),
+            resume_tokens: ResumeTokens::new(&resume_key),
+            relay_limit: ConnectionLimit::new(most, config.proxies.clone()),
+        })
+    }
+
+    /// Admits a connection to the relay, which has no authentication: some are always left for other networks.
+    #[must_use]
+    pub fn admit_to_relay(&self, from: IpAddr) -> Option<Permit> {
+        self.relay_limit.admit(from)
+    }
+
+    /// The server stops: the clients of the relay are notified, so that they connect again at once, and their connections end.
+    pub fn restart_relay(&self) {
+        self.relay.restart(RECONNECT_AFTER, RECONNECT_FOR);
+    }
+}
+
+/// Connections to the relay: each is an open file, as are those of daemons, agents and the database.
+fn relay_connections(configured: usize) -> usize {
+    let files = rustix::process::getrlimit(rustix::process::Resource::Nofile).current;
+    let quarter = files.map_or(usize::MAX, |files| usize::try_from(files / 4).unwrap_or(usize::MAX));
+    configured.min(quarter)
+}
+
+async fn stored_key<const LENGTH: usize>(store: &Store, name: &str) -> Result<[u8; LENGTH], Error> {
+    let known = server_secrets::find(&mut store.reader().await?, name).await?;
+    let secret = match known {
+        Some(secret) => secret,
+        None => {
+            let mut bytes = [0; LENGTH];
+            getrandom::fill(&mut bytes)
+                .expect("the kernel's random source answers on every system we run on");
+            let made = Secret::new(BASE64_STANDARD.encode(bytes));
+            server_secrets::find_or_insert(&mut store.single().await?, name, &made).await?
+        }
+    };
+    let bytes = BASE64_STANDARD.decode(secret.expose()).ok().and_then(|bytes| bytes.try_into().ok());
+    bytes.ok_or_else(|| Error::Corrupt {
+        table: "server_secrets",
+        column: "value",
+        id: name.to_owned(),
+        detail: format!("the key is not {LENGTH} bytes in base64"),
+    })
+}

@@ -1,0 +1,138 @@
+//! The users that are connected to the coordinator here, so that each is disconnected when the right to connect ends.
+
+use std::collections::{BTreeSet, HashMap};
+use std::sync::Arc;
+
+use coder_domain::ids::{AgentId, UserId};
+use parking_lot::{Mutex, MutexGuard};
+use tokio_util::sync::CancellationToken;
+
+/// A user's connection.
+#[derive(Clone, Debug)]
+pub struct UserConnection {
+    /// The user.
+    pub user: UserId,
+    /// The id of the token that it authenticated with.
+    pub token: Arc<str>,
+    /// The only agent that it may reach; `None` for all agents of the user's workspaces.
+    pub agent: Option<AgentId>,
+    /// Fires when it may not go on.
+    pub revoked: CancellationToken,
+}
+
+/// The list. Clones are the same list.
+#[derive(Clone, Debug)]
+pub struct UserConnections {
+    open: Arc<Mutex<Open>>,
+    most: usize,
+}
+
+#[derive(Debug, Default)]
+struct Open {
+    next: u64,
+    connections: HashMap<u64, UserConnection>,
+    counts: HashMap<UserId, usize>,
+}
+
+/// A connection in the list, until it is dropped.
+#[derive(Debug)]
+pub struct Registration {
+    list: UserConnections,
+    id: u64,
+}
+
+impl UserConnections {
+    /// An empty list with at most `most` connections of each user.
+    #[must_use]
+    pub fn new(most: usize) -> Self {
+        Self { open: Arc::default(), most }
+    }
+
+    /// Adds a connection; none when its user has too many.
+    #[must_use]
+    pub fn add(&self, connection: UserConnection) -> Option<Registration> {
+        let mut open = self.open();
+        let count = open.counts.entry(connection.user).or_insert(0);
+        if *count >= self.most {
+            return None;
+        }
+        *count += 1;
+        let id = open.next;
+        open.next += 1;
+        open.connections.insert(id, connection);
+        drop(open);
+        Some(Registration { list: self.clone(), id })
+    }
+
+    /// The connections that `is` selects.
+    #[must_use]
+    pub fn matching(&self, is: impl Fn(&UserConnection) -> bool) -> Vec<UserConnection> {
+        self.open().connections.values().filter(|connection| is(connection)).cloned().collect()
+    }
+
+    /// The tokens that connections authenticated with.
+    #[must_use]
+    pub fn tokens(&self) -> Vec<String> {
+        let tokens: BTreeSet<_> =
+            self.open().connections.values().map(|connection| Arc::clone(&connection.token)).collect();
+        tokens.into_iter().map(|token| token.to_string()).collect()
+    }
+
+    /// Whether a user has a connection here.
+    #[must_use]
+    pub fn has_user(&self, user: UserId) -> bool {
+        self.open().counts.contains_key(&user)
+    }
+
+    /// Connections now.
+    #[must_use]
+    pub fn len(&self) -> usize {
+        self.open().connections.len()
+    }
+
+    /// Whether nobody is connected.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+
+    fn open(&self) -> MutexGuard<'_, Open> {
+        self.open.lock()
+    }
+}
+
+impl Drop for Registration {
+    fn drop(&mut self) {
+        let mut open = self.list.open();
+        let Some(connection) = open.connections.remove(&self.id) else { return };
+        if let Some(count) = open.counts.get_mut(&connection.user) {
+            *count -= 1;
+            if *count == 0 {
+                open.counts.remove(&connection.user);
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn connection(user: UserId) -> UserConnection {
+        UserConnection { user, token: "t".into(), agent: None, revoked: CancellationToken::new() }
+    }
+
+    #[test]
+    fn user_has_a_bounded_number_of_connections() {
+        let (list, user, other) = (UserConnections::new(2), UserId::random(), UserId::random());
+        let (first, _second) = (list.add(connection(user)), list.add(connection(user)));
+        assert!(list.add(connection(user)).is_none());
+        let kept = list.add(connection(other));
+        assert!(kept.is_some(), "the limit is one user's");
+        drop(first);
+        assert!(list.add(connection(user)).is_some());
+        drop(kept);
+        assert!(!list.has_user(other) && list.has_user(user));
+        assert_eq!(list.tokens(), ["t"]);
+    }
+}

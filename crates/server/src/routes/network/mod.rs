@@ -1,0 +1,6 @@
+//! The endpoints of the overlay network.
+
+pub mod connection;
+pub mod coordinate;
+pub mod derp_map;
+pub mod relay;
