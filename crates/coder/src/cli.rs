@@ -84,6 +84,31 @@ pub(crate) enum Command {
     Delete(cmd::delete::Args),
     /// Show the logs of a workspace's build.
     Logs(cmd::logs::Args),
+    /// Start a shell in a workspace, or run a command there.
+    Ssh(Box<cmd::ssh::Args>),
+    /// Add the workspaces to the configuration of OpenSSH.
+    ConfigSsh(cmd::config_ssh::Args),
+    /// Make ports of a workspace reachable on this machine.
+    #[command(alias = "tunnel")]
+    PortForward(cmd::port_forward::Args),
+    /// Ping a workspace's agent.
+    Ping(cmd::ping::Args),
+    /// Measure the throughput to a workspace.
+    Speedtest(cmd::speedtest::Args),
+    /// Check whether the server's relays can be reached.
+    Netcheck(cmd::netcheck::Args),
+    /// Open a workspace in VS Code, or one of its apps.
+    #[command(subcommand_required = true, arg_required_else_help = true)]
+    Open {
+        #[command(subcommand)]
+        command: cmd::open::Command,
+    },
+    /// What the configuration of OpenSSH asks for.
+    #[command(hide = true, subcommand_required = true, arg_required_else_help = true)]
+    Connect {
+        #[command(subcommand)]
+        command: cmd::connect::Command,
+    },
     /// Read or replace a workspace's Terraform state.
     #[command(subcommand_required = true, arg_required_else_help = true)]
     State {

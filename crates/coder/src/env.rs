@@ -173,6 +173,65 @@ variables! {
     /// Name of a new token.
     TOKEN_NAME = "CODER_TOKEN_NAME";
 
+    /// Whether `coder ssh` carries the SSH port over standard input and output.
+    SSH_STDIO = "CODER_SSH_STDIO";
+    /// Prefix that `coder ssh` takes off the host name.
+    SSH_SSH_HOST_PREFIX = "CODER_SSH_SSH_HOST_PREFIX";
+    /// Suffix that `coder ssh` takes off the host name.
+    SSH_HOSTNAME_SUFFIX = "CODER_SSH_HOSTNAME_SUFFIX";
+    /// Whether `coder ssh` forwards the SSH agent of this machine.
+    SSH_FORWARD_AGENT = "CODER_SSH_FORWARD_AGENT";
+    /// Socket of the SSH agent that `coder ssh` forwards.
+    SSH_IDENTITY_AGENT = "CODER_SSH_IDENTITY_AGENT";
+    /// Socket of the SSH agent of this session (OpenSSH).
+    SSH_AUTH_SOCK = "SSH_AUTH_SOCK";
+    /// How often `coder ssh` looks whether the workspace was stopped.
+    WORKSPACE_POLL_INTERVAL = "CODER_WORKSPACE_POLL_INTERVAL";
+    /// Whether `coder ssh` waits for startup scripts: `yes`, `no` or `auto`.
+    SSH_WAIT = "CODER_SSH_WAIT";
+    /// Older form of `CODER_SSH_WAIT=no`.
+    SSH_NO_WAIT = "CODER_SSH_NO_WAIT";
+    /// Remote forwards of `coder ssh`, separated by commas.
+    SSH_REMOTE_FORWARD = "CODER_SSH_REMOTE_FORWARD";
+    /// Variables of the remote command of `coder ssh`, separated by commas.
+    SSH_ENV = "CODER_SSH_ENV";
+    /// Directory for a file about the connection of `coder ssh`, which editors read.
+    SSH_NETWORK_INFO_DIR = "CODER_SSH_NETWORK_INFO_DIR";
+    /// How often `coder ssh` writes that file.
+    SSH_NETWORK_INFO_INTERVAL = "CODER_SSH_NETWORK_INFO_INTERVAL";
+    /// Whether connecting does not start a stopped workspace.
+    SSH_DISABLE_AUTOSTART = "CODER_SSH_DISABLE_AUTOSTART";
+    /// What `coder ssh` reports the use of the workspace as.
+    SSH_USAGE_APP = "CODER_SSH_USAGE_APP";
+    /// Configuration file of OpenSSH.
+    SSH_CONFIG_FILE = "CODER_SSH_CONFIG_FILE";
+    /// Path of the coder program that `coder config-ssh` writes.
+    SSH_CONFIG_BINARY_PATH = "CODER_SSH_CONFIG_BINARY_PATH";
+    /// Options of OpenSSH that `coder config-ssh` writes, separated by commas.
+    SSH_CONFIG_OPTS = "CODER_SSH_CONFIG_OPTS";
+    /// Whether `coder config-ssh` only shows what would change.
+    SSH_DRY_RUN = "CODER_SSH_DRY_RUN";
+    /// Whether `coder config-ssh` leaves the proxy command out.
+    SSH_SKIP_PROXY_COMMAND = "CODER_SSH_SKIP_PROXY_COMMAND";
+    /// Whether `coder config-ssh` uses the options of the last time.
+    SSH_USE_PREVIOUS_OPTIONS = "CODER_SSH_USE_PREVIOUS_OPTIONS";
+    /// Prefix of the host names that `coder config-ssh` writes.
+    CONFIGSSH_SSH_HOST_PREFIX = "CODER_CONFIGSSH_SSH_HOST_PREFIX";
+    /// Suffix of the host names that `coder config-ssh` writes.
+    CONFIGSSH_HOSTNAME_SUFFIX = "CODER_CONFIGSSH_HOSTNAME_SUFFIX";
+    /// Whether connections that `coder config-ssh` sets up wait for startup scripts.
+    CONFIGSSH_WAIT = "CODER_CONFIGSSH_WAIT";
+    /// Whether connections that `coder config-ssh` sets up do not start stopped workspaces.
+    CONFIGSSH_DISABLE_AUTOSTART = "CODER_CONFIGSSH_DISABLE_AUTOSTART";
+    /// TCP ports of `coder port-forward`, separated by commas.
+    PORT_FORWARD_TCP = "CODER_PORT_FORWARD_TCP";
+    /// UDP ports of `coder port-forward`, separated by commas.
+    PORT_FORWARD_UDP = "CODER_PORT_FORWARD_UDP";
+    /// Whether `coder open vscode` makes a session for VS Code.
+    OPEN_VSCODE_GENERATE_TOKEN = "CODER_OPEN_VSCODE_GENERATE_TOKEN";
+    /// Place from which `coder open app` opens an app.
+    OPEN_APP_REGION = "CODER_OPEN_APP_REGION";
+
     /// URL under which people and daemons reach the server.
     ACCESS_URL = "CODER_ACCESS_URL";
     /// Whether requests under another name are sent to the access URL.
@@ -201,6 +260,12 @@ variables! {
     PROXY_TRUSTED_ORIGINS = "CODER_PROXY_TRUSTED_ORIGINS";
     /// Seconds of the Strict-Transport-Security header; zero sends none.
     STRICT_TRANSPORT_SECURITY = "CODER_STRICT_TRANSPORT_SECURITY";
+    /// STUN servers that official clients and agents find direct paths with, separated by commas.
+    DERP_SERVER_STUN_ADDRESSES = "CODER_DERP_SERVER_STUN_ADDRESSES";
+    /// Whether clients and agents are told not to connect to each other directly.
+    BLOCK_DIRECT = "CODER_BLOCK_DIRECT";
+    /// Whether clients and agents are told to reach the relay over WebSockets.
+    DERP_FORCE_WEBSOCKETS = "CODER_DERP_FORCE_WEBSOCKETS";
     /// URL of a Postgres database; empty uses the embedded SQLite file.
     PG_CONNECTION_URL = "CODER_PG_CONNECTION_URL";
     /// Most connections to Postgres.

@@ -13,11 +13,14 @@ pub(crate) enum Exit {
     Refused,
     /// Ended by SIGINT, as shells report it.
     Interrupted,
+    /// The code of a command that ran in a workspace, or 255 when its connection was lost, as in OpenSSH.
+    Remote(u8),
 }
 
 impl Exit {
     /// All of them, in the order of their numbers.
-    pub(crate) const ALL: [Self; 4] = [Self::Success, Self::Failure, Self::Refused, Self::Interrupted];
+    pub(crate) const ALL: [Self; 5] =
+        [Self::Success, Self::Failure, Self::Refused, Self::Interrupted, Self::Remote(255)];
 
     /// What the page of exit codes says.
     pub(crate) const fn about(self) -> &'static str {
@@ -38,6 +41,10 @@ impl Exit {
             Self::Interrupted => {
                 "Ctrl-C (SIGINT) ended the command. A build that it followed goes on; an import is canceled."
             }
+            Self::Remote(_) => {
+                "`coder ssh`: the connection to the workspace was lost, or a signal ended the remote command. Otherwise \
+                 `coder ssh` ends with the code of the remote command."
+            }
         }
     }
 
@@ -49,6 +56,7 @@ impl Exit {
             Self::Failure => 1,
             Self::Refused => 77,
             Self::Interrupted => 130,
+            Self::Remote(code) => code,
         }
     }
 }
@@ -70,8 +78,24 @@ pub(crate) enum Canceled {
     Interrupted,
 }
 
+/// A command that ran in a workspace ended with this code. It has said itself what was wrong.
+#[derive(Clone, Copy, Debug, thiserror::Error)]
+#[error("the remote command ended with code {0}")]
+pub(crate) struct RemoteExit(pub(crate) u8);
+
+/// The connection to a workspace was lost while it was in use.
+#[derive(Debug, thiserror::Error)]
+#[error("the connection to the workspace was lost: {0}")]
+pub(crate) struct ConnectionLost(pub(crate) String);
+
 /// What `error` means for the exit code.
 pub(crate) fn of(error: &anyhow::Error) -> Exit {
+    if let Some(RemoteExit(code)) = error.downcast_ref() {
+        return Exit::Remote(*code);
+    }
+    if error.downcast_ref::<ConnectionLost>().is_some() {
+        return Exit::Remote(255);
+    }
     match error.downcast_ref::<Canceled>() {
         Some(Canceled::Interrupted) => Exit::Interrupted,
         Some(Canceled::Declined) => Exit::Failure,

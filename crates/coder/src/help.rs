@@ -8,6 +8,7 @@ use clap::{Arg, Command};
 const GROUPS: &[(&str, &[&str])] = &[
     ("First steps", &["quickstart", "login", "logout", "whoami"]),
     ("Workspaces", &["create", "list", "show", "start", "stop", "restart", "delete", "logs", "state"]),
+    ("Connections", &["ssh", "config-ssh", "port-forward", "open", "ping", "speedtest", "netcheck"]),
     ("Templates", &["templates"]),
     ("Provisioners", &["provisioner", "provider"]),
     ("Administration", &["server", "users", "reset-password", "organizations", "tokens"]),
@@ -39,6 +40,23 @@ pub(crate) const EXAMPLES: &[(&str, &[&str])] = &[
     ("stop", &["coder stop my-workspace -y"]),
     ("delete", &["coder delete my-workspace"]),
     ("logs", &["coder logs my-workspace -f", "coder logs my-workspace -n -1"]),
+    (
+        "ssh",
+        &["coder ssh my-workspace", "coder ssh my-workspace -- make test", "coder ssh my-workspace.main"],
+    ),
+    (
+        "config-ssh",
+        &["coder config-ssh", "coder config-ssh --dry-run", "coder config-ssh -o ForwardAgent=yes -y"],
+    ),
+    (
+        "port-forward",
+        &[
+            "coder port-forward my-workspace --tcp 8080",
+            "coder port-forward my-workspace --tcp 9000:3000,9001:3001 --udp 5353:53",
+            "coder port-forward my-workspace --tcp 8000-8010",
+        ],
+    ),
+    ("open", &["coder open vscode my-workspace", "coder open app my-workspace dashboard"]),
     (
         "provisioner keys create",
         &[

@@ -3,6 +3,7 @@
 //! Nothing is started before the command is known: `coder version` opens neither a runtime nor TLS.
 
 mod args;
+mod browser;
 mod cli;
 mod cmd;
 mod completion;
@@ -18,6 +19,7 @@ mod help;
 mod job;
 #[cfg(feature = "server")]
 mod logging;
+mod network;
 mod parameters;
 pub mod reference;
 mod remote;
@@ -61,7 +63,9 @@ pub fn main() -> ExitCode {
     let exit = match run(cli) {
         Ok(()) => Exit::Success,
         Err(error) => {
-            Printer::detect(false).error(&error_report::report(&error, &facts));
+            if error.downcast_ref::<exit::RemoteExit>().is_none() {
+                Printer::detect(false).error(&error_report::report(&error, &facts));
+            }
             exit::of(&error)
         }
     };
@@ -149,6 +153,14 @@ async fn client(ctx: &Context, command: Command) -> anyhow::Result<()> {
         Command::Restart(args) => cmd::restart::run(ctx, args).await,
         Command::Delete(args) => cmd::delete::run(ctx, args).await,
         Command::Logs(args) => cmd::logs::run(ctx, args).await,
+        Command::Ssh(args) => cmd::ssh::run(ctx, *args).await,
+        Command::ConfigSsh(args) => cmd::config_ssh::run(ctx, args).await,
+        Command::PortForward(args) => cmd::port_forward::run(ctx, args).await,
+        Command::Ping(args) => cmd::ping::run(ctx, args).await,
+        Command::Speedtest(args) => cmd::speedtest::run(ctx, args).await,
+        Command::Netcheck(args) => cmd::netcheck::run(ctx, args).await,
+        Command::Open { command } => cmd::open::run(ctx, command).await,
+        Command::Connect { command } => cmd::connect::run(command).await,
         Command::State { command } => cmd::state::run(ctx, command).await,
         Command::Tokens { command } => cmd::tokens::run(ctx, command).await,
         Command::Users { command } => cmd::users::run(ctx, command).await,

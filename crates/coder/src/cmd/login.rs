@@ -8,10 +8,9 @@ use coder_domain::secret::Secret;
 use coder_domain::{names, password};
 
 use crate::context::{Context, server_url};
-use crate::env;
-use crate::remote;
 use crate::terminal::output::{Style, strip_control};
 use crate::terminal::prompt;
+use crate::{browser, env, remote};
 
 #[derive(Debug, clap::Args)]
 pub(crate) struct Args {
@@ -151,7 +150,8 @@ async fn existing(ctx: &Context, args: &Args, client: &Client) -> anyhow::Result
     let page = client.base().join(paths::CLI_AUTH).context("the server's URL cannot carry a path")?;
     ctx.printer.note(&format!("Open this page in your browser and copy the token it shows:\n\n    {page}\n"));
     if prompt::is_interactive() {
-        open_browser(page.as_str());
+        // Where there is no browser the printed address remains.
+        browser::try_open(page.as_str());
         ctx.printer.note("Or press Enter to log in with e-mail address and password here.");
     }
     let token = prompt::hidden(&ctx.printer, "Token:", "pass --token, or set CODER_SESSION_TOKEN")?;
@@ -166,13 +166,4 @@ async fn existing(ctx: &Context, args: &Args, client: &Client) -> anyhow::Result
     let token = Secret::new(token.expose().trim());
     client.with_token(Some(token.clone())).user(paths::ME).await.context("that token is not valid")?;
     Ok(token)
-}
-
-/// Tries to show a page; where there is no browser the printed address remains.
-fn open_browser(page: &str) {
-    use std::process::{Command, Stdio};
-    let opener = if cfg!(target_os = "macos") { "open" } else { "xdg-open" };
-    let mut command = Command::new(opener);
-    command.arg(page).stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null());
-    drop(command.spawn());
 }

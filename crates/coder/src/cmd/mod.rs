@@ -1,6 +1,8 @@
 //! One file per command: its arguments, then `run`.
 
 pub(crate) mod completion;
+pub(crate) mod config_ssh;
+pub(crate) mod connect;
 pub(crate) mod create;
 pub(crate) mod delete;
 #[cfg(feature = "server")]
@@ -10,7 +12,11 @@ pub(crate) mod login;
 pub(crate) mod logout;
 pub(crate) mod logs;
 pub(crate) mod man;
+pub(crate) mod netcheck;
+pub(crate) mod open;
 pub(crate) mod organizations;
+pub(crate) mod ping;
+pub(crate) mod port_forward;
 #[cfg(feature = "server")]
 pub(crate) mod provider;
 pub(crate) mod provisioner;
@@ -22,6 +28,8 @@ pub(crate) mod restart;
 #[cfg(feature = "server")]
 pub(crate) mod server;
 pub(crate) mod show;
+pub(crate) mod speedtest;
+pub(crate) mod ssh;
 pub(crate) mod start;
 pub(crate) mod state;
 pub(crate) mod stop;
@@ -31,4 +39,4 @@ pub(crate) mod users;
 pub(crate) mod version;
 pub(crate) mod whoami;
 
-mod build;
+pub(crate) mod build;

@@ -29,7 +29,7 @@ pub(crate) struct Args {
 }
 
 /// Flags about parameters, also of `restart`.
-#[derive(Clone, Debug, clap::Args)]
+#[derive(Clone, Debug, Default, clap::Args)]
 pub(crate) struct Values {
     /// Ask for all parameters again.
     #[arg(long, env = env::ALWAYS_PROMPT)]

@@ -9,7 +9,7 @@ use coder_domain::secret::Secret;
 use coder_server::Config;
 use coder_server::config::{
     CertificateFiles, ClientAuth, ExternalAuth, Https, Limits, Listen, Provisioning, Proxies, SameSite,
-    Sessions, TlsVersion, Workspaces,
+    Sessions, Tailnet, TlsVersion, Workspaces,
 };
 
 use super::flags::{Args, ClientAuthPolicy, CookieSameSite, MinTlsVersion, Network, Tls};
@@ -55,6 +55,12 @@ pub(crate) fn validate(args: &Args) -> anyhow::Result<Config> {
             terraform_debug: args.provisioning.enable_terraform_debug_mode,
         },
         external_auth: ExternalAuth { providers, ..ExternalAuth::default() },
+        tailnet: Tailnet {
+            stun_servers: stun_servers(&args.network.derp_server_stun_addresses),
+            block_direct: args.network.block_direct_connections,
+            force_websockets: args.network.derp_force_websockets,
+            ..Tailnet::default()
+        },
         executable: std::env::current_exe().ok(),
     };
     ensure!(
@@ -63,6 +69,12 @@ pub(crate) fn validate(args: &Args) -> anyhow::Result<Config> {
          otherwise"
     );
     Ok(config)
+}
+
+/// The addresses; `disable` is the official word for none.
+fn stun_servers(given: &[String]) -> Vec<String> {
+    let given = given.iter().map(|address| address.trim());
+    given.filter(|address| !address.is_empty() && *address != "disable").map(str::to_owned).collect()
 }
 
 fn listen(args: &Args) -> anyhow::Result<Listen> {

@@ -85,6 +85,16 @@ pub(crate) struct Network {
     /// Address of the metrics, over plain HTTP.
     #[arg(long, env = env::PROMETHEUS_ADDRESS, default_value = "127.0.0.1:2112", value_name = "HOST:PORT")]
     pub(crate) prometheus_address: String,
+    /// STUN servers, as host or host:port, with which official clients and agents find direct paths; may be repeated. `disable`
+    /// stands for none.
+    #[arg(long, env = env::DERP_SERVER_STUN_ADDRESSES, value_delimiter = ',', value_name = "HOST:PORT")]
+    pub(crate) derp_server_stun_addresses: Vec<String>,
+    /// Tell clients and agents not to connect to each other directly.
+    #[arg(long, env = env::BLOCK_DIRECT)]
+    pub(crate) block_direct_connections: bool,
+    /// Tell clients and agents to reach the relay over WebSockets.
+    #[arg(long, env = env::DERP_FORCE_WEBSOCKETS)]
+    pub(crate) derp_force_websockets: bool,
 }
 
 /// HTTPS.
