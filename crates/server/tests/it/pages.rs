@@ -250,7 +250,11 @@ async fn the_install_script_heeds_its_arguments_or_refuses_them() {
     let (code, _, said) = run(&["--version=2.29.0"]);
     assert_eq!((code, said.contains("no 2.29.0")), (Some(1), true), "{said}");
     for (wrong, why) in [
-        (&["--with-terraform"][..], "unknown argument --with-terraform"),
+        (&["--with-terraform"][..], "this server has no Terraform"),
+        (&["--net-admin"], "needs no CAP_NET_ADMIN"),
+        (&["--rsh", "ssh", "me@host"], "on this machine only"),
+        (&["me@host"], "on this machine only"),
+        (&["--edge"], "unknown argument --edge"),
         (&["somewhere"], "unknown argument somewhere"),
         (&["--prefix"], "--prefix needs a value"),
         (&["--prefix="], "--prefix needs a value"),

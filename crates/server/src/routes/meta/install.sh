@@ -51,6 +51,15 @@ while [ $# -gt 0 ]; do
 		continue
 		;;
 	--stable | --mainline) continue ;;
+	--with-terraform)
+		misused "--with-terraform: this server has no Terraform; a daemon downloads what its templates need, or install it from your distribution"
+		;;
+	--net-admin)
+		misused "--net-admin: this program needs no CAP_NET_ADMIN"
+		;;
+	--rsh | --rsh=* | *@*)
+		misused "$flag: this script installs on this machine only; run it on the other one"
+		;;
 	--prefix=* | --binary-name=* | --version=* | --method=*)
 		value=${flag#*=}
 		flag=${flag%%=*}
