@@ -100,10 +100,15 @@ spec:
 {{- end }}
 {{- end -}}
 
-{{/* How Prometheus finds the metrics, for clusters with the Prometheus operator. */}}
+{{/*
+How Prometheus finds the metrics, for clusters with the Prometheus operator. Takes a list: the context, the name of the port. The
+port prometheus-http is open only where metrics are turned on.
+*/}}
 {{- define "coder.podMonitor" -}}
+{{- $port := index . 1 -}}
+{{- with index . 0 -}}
 {{- if .Values.coder.podMonitor.enabled }}
-{{- if not (include "coder.envIs" (list . "CODER_PROMETHEUS_ENABLE" "true")) -}}
+{{- if and (eq $port "prometheus-http") (not (include "coder.envIs" (list . "CODER_PROMETHEUS_ENABLE" "true"))) -}}
 {{- fail "coder.podMonitor.enabled needs CODER_PROMETHEUS_ENABLE with the value \"true\" in coder.env" -}}
 {{- end }}
 apiVersion: monitoring.coreos.com/v1
@@ -121,8 +126,9 @@ spec:
     matchLabels:
       {{- include "coder.selectorLabels" . | nindent 6 }}
   podMetricsEndpoints:
-    - port: prometheus-http
+    - port: {{ $port }}
       path: /metrics
       interval: {{ .Values.coder.podMonitor.interval }}
 {{- end }}
+{{- end -}}
 {{- end -}}

@@ -105,7 +105,9 @@ httpGet:
   path: {{ $settings.path }}
   port: {{ index . 1 }}
   scheme: HTTP
-{{ toYaml (omit $settings "enabled" "path") }}
+{{- with omit $settings "enabled" "path" }}
+{{ toYaml . }}
+{{- end }}
 {{- end -}}
 
 {{/* "true" if coder.volumeMounts of the values mounts something there. Takes a list: the context, the path. */}}
