@@ -141,10 +141,15 @@ pub(crate) enum Command {
     Man(cmd::man::Args),
 }
 
-/// The whole command line.
+/// The whole command line, with help texts.
 #[must_use]
 pub fn command() -> clap::Command {
-    help::dress(official_habits(Cli::command()))
+    help::decorate(parser())
+}
+
+/// The command line without the texts that only help needs. It accepts the same arguments as [`command`].
+pub(crate) fn parser() -> clap::Command {
+    official_habits(Cli::command())
 }
 
 /// Changes what clap does otherwise than the official program: switches take `=true` or `=false`, also from variables,

@@ -1,10 +1,9 @@
-//! What the help says beside the flags: commands grouped by what people do, examples, and one line for the flags that
-//! every command has.
+//! The parts of the help beside the flags: groups of commands, examples, and one line for the flags that every command has.
 
 use clap::builder::styling::Style;
 use clap::{Arg, Command};
 
-/// The commands by what they are for. A test keeps this whole.
+/// The commands by purpose. A test checks that no command is missing.
 const GROUPS: &[(&str, &[&str])] = &[
     ("First steps", &["quickstart", "login", "logout", "whoami"]),
     ("Workspaces", &["create", "list", "show", "start", "stop", "restart", "delete", "logs", "state"]),
@@ -15,7 +14,7 @@ const GROUPS: &[(&str, &[&str])] = &[
     ("Other", &["version", "completion", "man", "exp", "help"]),
 ];
 
-/// Examples by command; those that are used most.
+/// Examples for the most used commands.
 pub(crate) const EXAMPLES: &[(&str, &[&str])] = &[
     ("quickstart", &["coder quickstart", "coder quickstart --data-dir ~/coder-demo"]),
     ("login", &["coder login https://coder.example.com", "coder login"]),
@@ -77,17 +76,17 @@ pub(crate) const EXAMPLES: &[(&str, &[&str])] = &[
     ("reset-password", &["coder reset-password alice"]),
 ];
 
-/// Below the help of every command but the first.
+/// The last line of the help of every subcommand.
 const GLOBAL: &str = "Options of every command, such as --url, --token and --verbose: coder --help";
 
 /// Adds groups, examples and the line for global flags.
-pub(crate) fn dress(mut root: Command) -> Command {
+pub(crate) fn decorate(mut root: Command) -> Command {
     let template = template(&root);
     root = root.help_template(template);
     let hidden: Vec<Arg> =
         root.get_arguments().filter(|arg| arg.is_global_set()).map(|arg| arg.clone().hide(true)).collect();
     root.mut_subcommands(|command| {
-        // The same arguments, which hide themselves in the help of this command and of those below it.
+        // The same arguments, hidden in the help of this command and of its subcommands.
         let command = command.args(hidden.clone());
         below("", command)
     })
@@ -124,7 +123,7 @@ fn template(root: &Command) -> String {
         for name in *names {
             let about = root.find_subcommand(name).and_then(Command::get_about).map(ToString::to_string);
             let about = about.or_else(|| (*name == "help").then(|| "Print the help of a command".to_owned()));
-            // Commands that this build does not have are left out.
+            // Commands that this build does not have are omitted.
             if let Some(about) = about {
                 text.push_str(&format!("  {name:<16}{about}\n"));
             }
@@ -137,7 +136,7 @@ fn template(root: &Command) -> String {
     text
 }
 
-/// What to say about a word that stands where a command is expected: often a name that belongs behind it.
+/// A hint for an unknown word in the place of a command: often a name that belongs after the command.
 pub(crate) fn misplaced_name(root: &Command, args: &[String]) -> Option<String> {
     let mut command = root;
     let mut path = vec![root.get_name().to_owned()];
@@ -149,13 +148,9 @@ pub(crate) fn misplaced_name(root: &Command, args: &[String]) -> Option<String> 
             path.push(below.get_name().to_owned());
             continue;
         }
-        // The rest may name the command that was meant.
+        // A later word may be the intended command.
         let meant = words.find_map(|later| command.find_subcommand(later))?;
-        return Some(format!(
-            "names come behind the command: {} {} {word}",
-            path.join(" "),
-            meant.get_name()
-        ));
+        return Some(format!("names come after the command: {} {} {word}", path.join(" "), meant.get_name()));
     }
 }
 
@@ -187,8 +182,10 @@ mod tests {
                 let words = line.split(' ').skip_while(|word| *word != "coder");
                 let words: Vec<_> = words.collect();
                 assert!(words.join(" ").starts_with(&format!("coder {path}")), "{path}: {line}");
-                if let Err(error) = cli::command().try_get_matches_from(words) {
-                    panic!("{line}: {error}");
+                for command in [cli::command(), cli::parser()] {
+                    if let Err(error) = command.try_get_matches_from(&words) {
+                        panic!("{line}: {error}");
+                    }
                 }
                 assert!(line.chars().count() <= 76, "{line}");
             }
@@ -203,9 +200,9 @@ mod tests {
             |words: &str| misplaced_name(&root, &words.split(' ').map(str::to_owned).collect::<Vec<_>>());
         assert_eq!(
             hint("templates my-template push").as_deref(),
-            Some("names come behind the command: coder templates push my-template")
+            Some("names come after the command: coder templates push my-template")
         );
-        assert_eq!(hint("my-ws start").as_deref(), Some("names come behind the command: coder start my-ws"));
+        assert_eq!(hint("my-ws start").as_deref(), Some("names come after the command: coder start my-ws"));
         assert_eq!(hint("nonsense"), None);
         assert_eq!(hint("templates push my-template"), None);
     }

@@ -16,6 +16,8 @@ mod error_report;
 mod exit;
 mod external_auth;
 mod help;
+#[cfg(feature = "server")]
+mod ignored_flags;
 mod job;
 #[cfg(feature = "server")]
 mod logging;
@@ -54,7 +56,7 @@ pub fn main() -> ExitCode {
     // Only a shell that asks for names needs the completers.
     let completing = || completion::attach(command());
     clap_complete::CompleteEnv::with_factory(completing).var(env::COMPLETE).complete();
-    let parsed = command().try_get_matches().and_then(|matches| Cli::from_arg_matches(&matches));
+    let parsed = cli::parser().try_get_matches().and_then(|matches| Cli::from_arg_matches(&matches));
     let cli = match parsed {
         Ok(cli) => cli,
         Err(error) => return usage(&error).into(),
@@ -75,17 +77,14 @@ pub fn main() -> ExitCode {
 /// Help and the version go to standard output and are no failure; a wrong command line is failure 1, as in the official
 /// program.
 fn usage(error: &clap::Error) -> Exit {
+    let words = std::env::args_os();
     let exit = match error.kind() {
-        ErrorKind::DisplayHelp | ErrorKind::DisplayVersion => Exit::Success,
-        // A command that only has commands below it is no dead end.
+        ErrorKind::DisplayHelp => return show_help(words),
+        // A command that only has subcommands shows its help instead of an error.
         ErrorKind::DisplayHelpOnMissingArgumentOrSubcommand | ErrorKind::MissingSubcommand => {
-            let words = std::env::args_os().chain(["--help".into()]);
-            if let Err(help) = command().try_get_matches_from(words) {
-                // Nothing can be done about a closed stream.
-                drop(help.print());
-            }
-            return Exit::Success;
+            return show_help(words.chain(["--help".into()]));
         }
+        ErrorKind::DisplayVersion => Exit::Success,
         _ => Exit::Failure,
     };
     drop(error.print());
@@ -96,6 +95,16 @@ fn usage(error: &clap::Error) -> Exit {
         }
     }
     exit
+}
+
+/// Shows the help that these arguments ask for. Only here is the command line built with its help texts: other commands start
+/// faster without them.
+fn show_help(words: impl Iterator<Item = std::ffi::OsString>) -> Exit {
+    if let Err(help) = command().try_get_matches_from(words) {
+        // A closed stream is no reason to fail.
+        drop(help.print());
+    }
+    Exit::Success
 }
 
 fn run(cli: Cli) -> anyhow::Result<()> {

@@ -154,6 +154,19 @@ pub(crate) async fn template(
     )
 }
 
+/// The templates of these names.
+pub(crate) async fn templates(
+    client: &Client,
+    organization: &Organization,
+    names: &[String],
+) -> anyhow::Result<Vec<Template>> {
+    let mut templates = Vec::with_capacity(names.len());
+    for name in names {
+        templates.push(template(client, organization, name).await?);
+    }
+    Ok(templates)
+}
+
 /// What may have been meant by the name of a template that does not exist.
 pub(crate) async fn near_templates(client: &Client, name: &str) -> String {
     let all = client.templates("").await.unwrap_or_default();

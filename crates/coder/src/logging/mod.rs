@@ -43,7 +43,6 @@ pub(crate) enum Error {
     /// A file that cannot be opened.
     #[error("cannot write the log file {path}")]
     Open {
-        /// Its path.
         path: String,
         /// Cause.
         #[source]
@@ -52,7 +51,6 @@ pub(crate) enum Error {
     /// A pattern that is no regular expression.
     #[error("invalid log filter {pattern:?}")]
     Filter {
-        /// The pattern.
         pattern: String,
         /// Cause.
         #[source]

@@ -5,7 +5,6 @@
 pub(crate) struct Example {
     /// Its name and directory.
     pub(crate) name: &'static str,
-    /// Its files.
     pub(crate) files: &'static [(&'static str, &'static str)],
 }
 

@@ -36,7 +36,6 @@ pub(crate) enum Style {
     Faint,
     /// Success.
     Good,
-    /// Warnings.
     Warn,
     /// Errors.
     Bad,
@@ -123,7 +122,6 @@ impl Printer {
         drop(writeln!(io::stderr().lock(), "{clear}{text}"));
     }
 
-    /// A warning.
     pub(crate) fn warn(&self, text: &str) {
         self.note(&format!("{} {text}", self.paint(Style::Warn, "WARN:")));
     }

@@ -49,7 +49,7 @@ fn exit_codes_are_zero_and_one() {
     home.run(&["no-such-command"]).refused("no-such-command");
     home.run(&["version", "--no-such-flag"]).refused("--no-such-flag");
     let misplaced = home.run(&["templates", "my-template", "push"]).refused("my-template");
-    assert!(misplaced.err.contains("hint: names come behind the command: coder templates push my-template"));
+    assert!(misplaced.err.contains("hint: names come after the command: coder templates push my-template"));
 }
 
 #[test]

@@ -1,9 +1,11 @@
-//! Official server flags that are taken without effect, so that existing scripts and unit files start this server.
+//! Official server flags that are accepted without effect, so that existing scripts and unit files start this server.
 //!
-//! Only what is harmless to ignore is here: polls we do not need, extras that are absent. Whatever would silently weaken
-//! or change a promise is left out and so refused.
+//! Only flags that are harmless to ignore are listed: intervals of polls that this server does not need, and features that it
+//! does not have. A flag whose absence would weaken security or change behavior is not listed, so the server refuses it.
 
 use clap::{Arg, ArgAction, ArgMatches, Command, Error, FromArgMatches, parser::ValueSource};
+
+use crate::ignored_flags::IgnoredFlag;
 
 /// Flag and variable; whether it takes a value.
 const FLAGS: &[(&str, &str, bool)] = &[
@@ -46,8 +48,7 @@ const FLAGS: &[(&str, &str, bool)] = &[
 /// The flags that were given.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Ignored {
-    /// Their names.
-    pub(crate) given: Vec<&'static str>,
+    pub(crate) given: Vec<IgnoredFlag>,
 }
 
 impl clap::Args for Ignored {
@@ -56,7 +57,7 @@ impl clap::Args for Ignored {
             let arg = Arg::new(*name).long(*name).env(*variable).hide(true).hide_env_values(true);
             let arg =
                 if *takes_value { arg.action(ArgAction::Append) } else { arg.action(ArgAction::SetTrue) };
-            command.arg(arg.help("Accepted for compatibility, without effect yet."))
+            command.arg(arg.help("Accepted for compatibility; has no effect in this release."))
         })
     }
 
@@ -67,14 +68,40 @@ impl clap::Args for Ignored {
 
 impl FromArgMatches for Ignored {
     fn from_arg_matches(matches: &ArgMatches) -> Result<Self, Error> {
-        let source = |name: &str| matches.value_source(name);
-        let is_given =
-            |name: &&str| matches!(source(name), Some(ValueSource::CommandLine | ValueSource::EnvVariable));
-        Ok(Self { given: FLAGS.iter().map(|(name, _, _)| *name).filter(is_given).collect() })
+        let is_given = |flag: &IgnoredFlag| {
+            let source = matches.value_source(flag.name);
+            matches!(source, Some(ValueSource::CommandLine | ValueSource::EnvVariable))
+        };
+        let flags = FLAGS.iter().map(|(name, variable, _)| IgnoredFlag { name, variable });
+        Ok(Self { given: flags.filter(is_given).collect() })
     }
 
     fn update_from_arg_matches(&mut self, matches: &ArgMatches) -> Result<(), Error> {
         *self = Self::from_arg_matches(matches)?;
         Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use clap::Args as _;
+
+    use super::*;
+
+    #[test]
+    fn every_given_flag_is_named_with_the_next_step() {
+        for (name, variable, takes_value) in FLAGS {
+            let flag = if *takes_value { format!("--{name}=1") } else { format!("--{name}") };
+            let command = Ignored::augment_args(Command::new("server"));
+            let matches = command.try_get_matches_from(["server", &flag]).unwrap();
+            let given = Ignored::from_arg_matches(&matches).unwrap().given;
+            let warnings: Vec<_> = given.iter().map(|flag| flag.warning()).collect();
+            assert_eq!(
+                warnings,
+                [format!(
+                    "--{name} has no effect in this release: remove the flag, or the variable {variable}"
+                )]
+            );
+        }
     }
 }

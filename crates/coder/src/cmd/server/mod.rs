@@ -1,4 +1,4 @@
-//! `coder server`, and what is done to its database beside serving.
+//! `coder server`, and its subcommands, which work on the database.
 
 mod builtin;
 mod check;
@@ -29,9 +29,9 @@ use crate::context::Context;
 use crate::signals::{Request, Signals};
 use crate::{logging, runtime, versions};
 
-/// How long jobs of built-in daemons may go on after SIGTERM (scheduling-and-auth 3.8).
+/// How long jobs of built-in daemons may continue after SIGTERM (scheduling-and-auth 3.8).
 const DRAIN_GRACE: Duration = Duration::from_secs(30 * 60);
-/// How long they may take to end after SIGINT.
+/// How long they may take to stop after SIGINT.
 const CANCEL_GRACE: Duration = Duration::from_secs(5);
 
 pub(crate) fn run(ctx: &Context, args: Args) -> anyhow::Result<()> {
@@ -52,7 +52,7 @@ pub(crate) fn run(ctx: &Context, args: Args) -> anyhow::Result<()> {
 
 async fn serve(ctx: &Context, args: Args) -> anyhow::Result<()> {
     for flag in &args.ignored.given {
-        tracing::warn!(target: "coderd", "flag --{flag} is accepted but has no effect yet");
+        tracing::warn!(target: "coderd", "{}", flag.warning());
     }
     let mut config = config::validate(&args)?;
     if args.database.state_encryption_keys.is_empty() {
@@ -63,7 +63,7 @@ async fn serve(ctx: &Context, args: Args) -> anyhow::Result<()> {
         );
     }
     let (store, _lock) = database::open(&args.database).await?;
-    // Beside the database is more room than a folder for temporary files may have, which may even be memory.
+    // The directory of the database usually has more space than that for temporary files, which may be in memory.
     config.limits.spool_directory = database::directory(&args.database)?;
     let deps = Deps {
         store: store.clone(),
@@ -94,7 +94,7 @@ async fn serve(ctx: &Context, args: Args) -> anyhow::Result<()> {
     result
 }
 
-/// What jobs of built-in daemons must not see of the server.
+/// Files of the server that jobs of built-in daemons must not see.
 fn hidden(ctx: &Context, args: &Args) -> anyhow::Result<Vec<PathBuf>> {
     let mut hidden: Vec<_> = ctx.directory.path().map(Path::to_owned).into_iter().collect();
     hidden.extend(database::directory(&args.database)?);
@@ -102,7 +102,7 @@ fn hidden(ctx: &Context, args: &Args) -> anyhow::Result<Vec<PathBuf>> {
     Ok(hidden)
 }
 
-/// Stops in order: the daemons report how their jobs ended before the server goes.
+/// Stops in order: the daemons report the results of their jobs before the server stops.
 async fn finish(
     request: Request,
     shutdown: &Shutdown,

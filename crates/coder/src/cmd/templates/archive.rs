@@ -1,4 +1,4 @@
-//! `coder templates archive`: hides unused versions.
+//! `coder templates archive`: archives unused versions.
 
 use crate::context::Context;
 use crate::terminal::prompt;
@@ -21,10 +21,7 @@ pub(crate) struct Args {
 pub(crate) async fn run(ctx: &Context, args: Args) -> anyhow::Result<()> {
     let client = remote::connect(ctx)?;
     let organization = remote::organization(ctx, &client, args.organization.org.as_deref()).await?;
-    let mut templates = Vec::new();
-    for name in &args.templates {
-        templates.push(remote::template(&client, &organization, name).await?);
-    }
+    let mut templates = remote::templates(&client, &organization, &args.templates).await?;
     if args.templates.is_empty() {
         templates = client.templates("").await?;
         templates.retain(|template| template.organization_id == organization.id);

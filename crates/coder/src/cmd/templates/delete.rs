@@ -19,10 +19,7 @@ pub(crate) struct Args {
 pub(crate) async fn run(ctx: &Context, args: Args) -> anyhow::Result<()> {
     let client = remote::connect(ctx)?;
     let organization = remote::organization(ctx, &client, args.organization.org.as_deref()).await?;
-    let mut found = Vec::new();
-    for name in &args.templates {
-        found.push(remote::template(&client, &organization, name).await?);
-    }
+    let found = remote::templates(&client, &organization, &args.templates).await?;
     if !args.yes {
         prompt::confirm(&ctx.printer, &format!("Delete {}?", args.templates.join(", ")), "pass --yes")?;
     }

@@ -4,6 +4,7 @@ use std::path::PathBuf;
 
 use crate::daemon_flags::jobs::Jobs;
 use crate::daemon_flags::terraform::Terraform;
+use crate::ignored_flags::IgnoredFlag;
 use crate::{args, env, logging};
 
 #[derive(Debug, clap::Args)]
@@ -54,8 +55,8 @@ pub(crate) struct Args {
     /// Address of the metrics, /healthz, /readyz, /status and POST /drain.
     #[arg(long, env = env::PROMETHEUS_ADDRESS, default_value = "127.0.0.1:2112", value_name = "HOST:PORT")]
     pub(crate) prometheus_address: String,
-    /// End at once, with what runs, when the pipe at the standard input is closed: for programs that start a daemon and must
-    /// not leave it behind when they are killed.
+    /// End at once, together with running jobs, when the pipe at the standard input is closed. For programs that start a daemon
+    /// and must not leave it behind when they are killed.
     #[arg(long, hide = true)]
     pub(crate) end_with_stdin: bool,
     /// Accepted for compatibility: the server sends jobs to the daemon, which does not poll.
@@ -83,13 +84,43 @@ impl Args {
         }
     }
 
-    /// Given flags that do nothing.
-    pub(crate) fn without_effect(&self) -> Vec<&'static str> {
-        let given = [
-            ("poll-interval", self.poll_interval.is_some()),
-            ("poll-jitter", self.poll_jitter.is_some()),
-            ("experiments", !self.experiments.is_empty()),
+    /// The given flags that have no effect.
+    pub(crate) fn ignored(&self) -> Vec<IgnoredFlag> {
+        let flags = [
+            ("poll-interval", env::PROVISIONERD_POLL_INTERVAL, self.poll_interval.is_some()),
+            ("poll-jitter", env::PROVISIONERD_POLL_JITTER, self.poll_jitter.is_some()),
+            ("experiments", env::EXPERIMENTS, !self.experiments.is_empty()),
         ];
-        given.into_iter().filter(|(_, is_given)| *is_given).map(|(name, _)| name).collect()
+        let given = flags.into_iter().filter(|(_, _, is_given)| *is_given);
+        given.map(|(name, variable, _)| IgnoredFlag { name, variable }).collect()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use clap::{Args as _, FromArgMatches as _};
+
+    use super::*;
+
+    #[test]
+    fn every_given_flag_without_effect_is_named_with_the_next_step() {
+        let warnings = |words: &[&str]| -> Vec<String> {
+            let command = Args::augment_args(clap::Command::new("start"));
+            let words = ["start"].iter().chain(words);
+            let matches = command.try_get_matches_from(words).unwrap();
+            let args = Args::from_arg_matches(&matches).unwrap();
+            args.ignored().iter().map(|flag| flag.warning()).collect()
+        };
+        assert!(warnings(&["--name=a"]).is_empty());
+        let given = warnings(&["--poll-interval=1s", "--poll-jitter=1s", "--experiments=a"]);
+        assert_eq!(given.len(), 3);
+        for (warning, (flag, variable)) in given.iter().zip([
+            ("--poll-interval ", "CODER_PROVISIONERD_POLL_INTERVAL"),
+            ("--poll-jitter ", "CODER_PROVISIONERD_POLL_JITTER"),
+            ("--experiments ", "CODER_EXPERIMENTS"),
+        ]) {
+            let next_step = format!("remove the flag, or the variable {variable}");
+            assert!(warning.starts_with(flag) && warning.ends_with(&next_step), "{warning}");
+        }
     }
 }

@@ -254,8 +254,8 @@ fn explain(args: &Args, identity: &Identity) {
     if !identity.shown_tags.iter().any(own) {
         tracing::info!(target: "provisioner", "this daemon has no tags, so it only picks up jobs of templates without tags");
     }
-    for flag in args.without_effect() {
-        tracing::warn!(target: "provisioner", "flag --{flag} is accepted but has no effect yet");
+    for flag in args.ignored() {
+        tracing::warn!(target: "provisioner", "{}", flag.warning());
     }
 }
 
