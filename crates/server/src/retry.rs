@@ -1,40 +1,58 @@
-//! Retries while the database is unavailable.
+//! The loop that waits for an unavailable database.
 
 use std::time::Duration;
 
+use coder_domain::backoff::Backoff;
 use tokio::time::sleep;
+use tokio_util::sync::CancellationToken;
 
 use crate::lifecycle::Lifecycle;
 
 /// Time between two attempts.
 pub(crate) const RETRY_AFTER: Duration = Duration::from_millis(500);
 
+const FIXED_DELAYS: Backoff = Backoff::new(RETRY_AFTER, RETRY_AFTER);
+
 /// Repeats `attempt` until it succeeds, or fails with an error for which `is_worth_it` is false.
 pub(crate) async fn retry_while<T, E, Attempt: Future<Output = Result<T, E>>>(
-    mut attempt: impl FnMut() -> Attempt,
-    mut is_worth_it: impl FnMut(&E) -> bool,
+    attempt: impl FnMut() -> Attempt,
+    is_worth_it: impl FnMut(&E) -> bool,
 ) -> Result<T, E> {
-    loop {
-        match attempt().await {
-            Err(error) if is_worth_it(&error) => sleep(RETRY_AFTER).await,
-            outcome => return outcome,
-        }
-    }
+    let never = CancellationToken::new();
+    repeat(&never, FIXED_DELAYS, attempt, is_worth_it).await.expect("nothing cancels the token")
 }
 
-/// As [`retry_while`], until the soft stop. The first attempt is made in any case; `None` when the stop came before another
-/// one.
+/// Like [`retry_while`], until the soft stop. The first attempt is made in any case. Returns `None` when the stop comes before
+/// another attempt.
 pub(crate) async fn retry_until_stop<T, E, Attempt: Future<Output = Result<T, E>>>(
     lifecycle: &Lifecycle,
+    attempt: impl FnMut() -> Attempt,
+    is_worth_it: impl FnMut(&E) -> bool,
+) -> Option<Result<T, E>> {
+    repeat(lifecycle.soft(), FIXED_DELAYS, attempt, is_worth_it).await
+}
+
+/// Like [`retry_until_stop`], with growing delays: for background work that may fail for a long time.
+pub(crate) async fn retry_with_backoff<T, E, Attempt: Future<Output = Result<T, E>>>(
+    lifecycle: &Lifecycle,
+    delays: Backoff,
+    attempt: impl FnMut() -> Attempt,
+    is_worth_it: impl FnMut(&E) -> bool,
+) -> Option<Result<T, E>> {
+    repeat(lifecycle.soft(), delays, attempt, is_worth_it).await
+}
+
+async fn repeat<T, E, Attempt: Future<Output = Result<T, E>>>(
+    stop: &CancellationToken,
+    mut delays: Backoff,
     mut attempt: impl FnMut() -> Attempt,
     mut is_worth_it: impl FnMut(&E) -> bool,
 ) -> Option<Result<T, E>> {
     loop {
         match attempt().await {
-            Err(error) if is_worth_it(&error) => tokio::select! {
-                () = lifecycle.soft().cancelled() => return None,
-                () = sleep(RETRY_AFTER) => {}
-            },
+            Err(error) if is_worth_it(&error) => {
+                stop.run_until_cancelled(sleep(delays.next_delay())).await?;
+            }
             outcome => return Some(outcome),
         }
     }
@@ -45,7 +63,7 @@ mod tests {
     use super::*;
 
     #[tokio::test(start_paused = true)]
-    async fn what_is_worth_it_is_tried_again_and_nothing_else() {
+    async fn only_errors_that_are_worth_it_are_retried() {
         let mut left = [Err("away"), Err("away"), Ok(1), Ok(2)].into_iter();
         let outcome = retry_while(|| std::future::ready(left.next().unwrap()), |_| true).await;
         assert_eq!((outcome, left.next()), (Ok(1), Some(Ok(2))));
@@ -56,7 +74,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn the_stop_ends_retries_but_not_the_first_attempt() {
+    async fn stop_ends_retries_but_not_the_first_attempt() {
         let lifecycle = Lifecycle::new();
         lifecycle.stop(Duration::ZERO).await;
         let mut attempts = 0;
@@ -67,5 +85,15 @@ mod tests {
         assert_eq!(retry_until_stop(&lifecycle, || fail(true), |_| true).await, None);
         assert_eq!(retry_until_stop(&lifecycle, || fail(false), |_| true).await, Some(Ok(())));
         assert_eq!(attempts, 2);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn delays_grow_with_a_backoff() {
+        let started = tokio::time::Instant::now();
+        let mut left = [Err("unavailable"), Err("unavailable"), Ok(())].into_iter();
+        let delays = Backoff::new(Duration::from_secs(10), Duration::from_secs(1000));
+        let attempt = || std::future::ready(left.next().unwrap());
+        assert_eq!(retry_with_backoff(&Lifecycle::new(), delays, attempt, |_| true).await, Some(Ok(())));
+        assert_eq!(started.elapsed().as_secs(), 26, "10 s and 16.18 s");
     }
 }

@@ -15,12 +15,13 @@ mod user_connections;
 use std::time::Duration;
 
 use coder_domain::backoff::Backoff;
-use coder_store::encryption;
 use coder_store::encryption::rotation::RotationReport;
+use coder_store::{Error, encryption};
 
 use crate::context::App;
 use crate::provisioning::credentials::revoke;
 use crate::provisioning::rescue::lost;
+use crate::retry::retry_with_backoff;
 
 /// Starts every task; each ends with the soft stop.
 pub fn start(app: &App) {
@@ -54,52 +55,35 @@ pub fn start(app: &App) {
     app.lifecycle.spawn("claims in progress", async move { finish_claims(&context).await });
 }
 
-/// Encrypts secrets that were stored plain, or with an older key, with the current key.
+/// Encrypts secrets that were stored unencrypted, or with an older key, with the current key.
 async fn encrypt_older(app: &App) {
-    let mut backoff = Backoff::new(Duration::from_secs(1), Duration::from_secs(600));
-    loop {
-        let done = tokio::select! {
-            () = app.lifecycle.soft().cancelled() => return,
-            done = encryption::complete(&app.store, app.now()) => done,
-        };
-        match done {
-            Ok(None) => return,
-            Ok(Some(RotationReport { changed, total })) => {
-                return tracing::info!(
-                    changed,
-                    total,
-                    "all secrets in the database are encrypted with the current key"
-                );
-            }
-            Err(error) => {
-                tracing::warn!(%error, "cannot encrypt the secrets in the database, trying again")
-            }
-        }
-        tokio::select! {
-            () = app.lifecycle.soft().cancelled() => return,
-            () = tokio::time::sleep(backoff.next_delay()) => {}
-        }
+    let attempt = || encryption::complete(&app.store, app.now());
+    let is_worth_it = |error: &Error| {
+        tracing::warn!(%error, "cannot encrypt the secrets in the database, trying again");
+        true
+    };
+    let delays = Backoff::new(Duration::from_secs(1), Duration::from_secs(600));
+    let work = retry_with_backoff(&app.lifecycle, delays, attempt, is_worth_it);
+    // An attempt may take long, so the stop also interrupts it. The next start continues.
+    let done = app.lifecycle.soft().run_until_cancelled(work).await;
+    if let Some(Some(Ok(Some(RotationReport { changed, total })))) = done {
+        tracing::info!(changed, total, "all secrets in the database are encrypted with the current key");
     }
 }
 
 /// Recovers once from an earlier process of the server: jobs whose daemons may reconnect, and keys that expired meanwhile.
 async fn take_over(app: &App) {
-    let mut backoff = Backoff::new(Duration::from_millis(100), Duration::from_secs(30));
-    loop {
-        let done = async {
-            lost::recover(app).await?;
-            revoke::expired_while_stopped(app).await
-        };
-        match done.await {
-            Ok(()) => return,
-            Err(error) => {
-                tracing::warn!(%error, "cannot recover the jobs of the previous process, trying again")
-            }
-        }
-        tokio::select! {
-            () = app.lifecycle.soft().cancelled() => return,
-            () = tokio::time::sleep(backoff.next_delay()) => {}
-        }
+    let attempt = || async {
+        lost::recover(app).await?;
+        revoke::expired_while_stopped(app).await
+    };
+    let is_worth_it = |error: &Error| {
+        tracing::warn!(%error, "cannot recover the jobs of the previous process, trying again");
+        true
+    };
+    let delays = Backoff::new(Duration::from_millis(100), Duration::from_secs(30));
+    if retry_with_backoff(&app.lifecycle, delays, attempt, is_worth_it).await.is_none() {
+        tracing::warn!("stopped before the jobs of the previous process were recovered");
     }
 }
 

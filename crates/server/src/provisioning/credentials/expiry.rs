@@ -14,7 +14,7 @@ use tokio::time::sleep;
 use super::revoke;
 use crate::provisioning::session::Session;
 use crate::provisioning::session::authenticate::PresentedKey;
-use crate::retry::RETRY_AFTER;
+use crate::retry::retry_while;
 
 /// Longest sleep, so that a jump of the clock is noticed.
 const LONGEST: Duration = Duration::from_secs(600);
@@ -88,32 +88,31 @@ pub(crate) async fn reached_end(session: &Session) {
 async fn of_key(session: &Session) {
     let Some(presented) = &session.presented_key else { return std::future::pending().await };
     loop {
-        let key_status =
-            async { session.key_status(&mut session.app.store.reader().await?, presented).await };
+        let read = || async { session.key_status(&mut session.app.store.reader().await?, presented).await };
+        let is_worth_it = |error: &Error| {
+            tracing::warn!(key_id = %presented.key, %error, "cannot check whether a key is valid, trying again");
+            true
+        };
         // Boxed, because it runs seldom and would enlarge the future of every connection.
-        let left = match Box::pin(key_status).await {
-            Ok(KeyStatus::Valid(left)) => left,
-            Ok(KeyStatus::Ended(Refusal::Expired(_))) => {
+        let Ok(status) = Box::pin(retry_while(read, is_worth_it)).await else { continue };
+        let left = match status {
+            KeyStatus::Valid(left) => left,
+            KeyStatus::Ended(Refusal::Expired(_)) => {
                 end(session, presented.key, revoke::Reason::Expired);
-                // The task closes the connection once the daemon was told.
+                // The task closes the connection after the daemon was notified.
                 return std::future::pending().await;
             }
-            Ok(KeyStatus::Ended(Refusal::Revoked(_))) => {
+            KeyStatus::Ended(Refusal::Revoked(_)) => {
                 end(session, presented.key, revoke::Reason::Deleted);
-                // The task closes the connection once the daemon was told.
+                // The task closes the connection after the daemon was notified.
                 return std::future::pending().await;
             }
-            Ok(KeyStatus::Ended(Refusal::Superseded(_) | Refusal::Address(_))) => {
+            KeyStatus::Ended(Refusal::Superseded(_) | Refusal::Address(_)) => {
                 session
                     .held_jobs
                     .drain("the provisioner key was changed: start the daemon with its new secret");
                 session.held_jobs.retire();
                 None
-            }
-            Err(error) => {
-                tracing::warn!(key_id = %presented.key, %error, "cannot check whether a key is valid, trying again");
-                sleep(RETRY_AFTER).await;
-                continue;
             }
         };
         let timer = async {
@@ -136,20 +135,18 @@ async fn of_token(session: &Session) {
         return std::future::pending().await;
     };
     loop {
-        let left = match Box::pin(token_left(session, token)).await {
-            Ok(Some(left)) => left,
-            Ok(None) => {
-                let app = session.app.clone();
-                session.held_jobs.retire();
-                session.app.lifecycle.spawn("ended token", async move { revoke::token(&app, user).await });
-                // The task closes the connection once the daemon was told.
-                return std::future::pending().await;
-            }
-            Err(error) => {
-                tracing::warn!(daemon_id = %session.daemon, %error, "cannot check whether a token is valid, trying again");
-                sleep(RETRY_AFTER).await;
-                continue;
-            }
+        let is_worth_it = |error: &Error| {
+            tracing::warn!(daemon_id = %session.daemon, %error, "cannot check whether a token is valid, trying again");
+            true
+        };
+        let read = || token_left(session, token);
+        let Ok(left) = Box::pin(retry_while(read, is_worth_it)).await else { continue };
+        let Some(left) = left else {
+            let app = session.app.clone();
+            session.held_jobs.retire();
+            session.app.lifecycle.spawn("ended token", async move { revoke::token(&app, user).await });
+            // The task closes the connection after the daemon was notified.
+            return std::future::pending().await;
         };
         wait(session, left).await;
     }
