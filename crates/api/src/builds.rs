@@ -10,7 +10,6 @@ use crate::jobs::ProvisionerJob;
 use crate::json::{self, Blob, NameValue, nullable};
 use crate::resources::WorkspaceResource;
 
-/// A build.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct WorkspaceBuild {
     pub id: BuildId,

@@ -31,7 +31,6 @@ string_enums! {
     }
 }
 
-/// A daemon.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ProvisionerDaemon {
     pub id: DaemonId,

@@ -84,7 +84,6 @@ pub struct Entitlements {
     pub refreshed_at: Timestamp,
 }
 
-/// One feature.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct Feature {

@@ -16,7 +16,6 @@ pub struct JobExplanation {
     pub reasons: Vec<WaitingReason>,
 }
 
-/// One reason.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct WaitingReason {

@@ -13,7 +13,6 @@ pub struct ExternalAuths {
     pub links: Vec<ExternalAuthLink>,
 }
 
-/// A provider.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct ExternalAuthProvider {

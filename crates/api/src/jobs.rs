@@ -28,7 +28,6 @@ string_enums! {
     }
 }
 
-/// A job.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ProvisionerJob {
     pub id: JobId,

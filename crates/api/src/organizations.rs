@@ -7,7 +7,6 @@ use serde::{Deserialize, Serialize};
 use crate::json::nullable;
 use crate::users::SlimRole;
 
-/// An organization.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Organization {
     pub id: OrganizationId,
@@ -35,7 +34,6 @@ pub struct MinimalOrganization {
     pub icon: String,
 }
 
-/// Creates an organization.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct CreateOrganizationRequest {
@@ -63,7 +61,6 @@ pub struct UpdateOrganizationRequest {
     pub icon: Option<String>,
 }
 
-/// A membership.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct OrganizationMember {
     pub user_id: UserId,

@@ -72,7 +72,6 @@ string_enums! {
     }
 }
 
-/// A resource.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct WorkspaceResource {
     pub id: ResourceId,
@@ -110,7 +109,6 @@ impl std::fmt::Debug for ResourceMetadata {
     }
 }
 
-/// An agent.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct WorkspaceAgent {
     pub id: AgentId,
@@ -158,7 +156,6 @@ pub struct WorkspaceAgent {
     pub api_version: String,
     #[serde(default, deserialize_with = "nullable")]
     pub apps: Vec<WorkspaceApp>,
-    /// By region.
     #[serde(default, deserialize_with = "nullable", skip_serializing_if = "BTreeMap::is_empty")]
     pub latency: BTreeMap<String, RegionLatency>,
     #[serde(default)]
@@ -232,7 +229,6 @@ pub struct AgentScript {
     pub display_name: String,
 }
 
-/// An app of an agent.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct WorkspaceApp {
     pub id: AppId,

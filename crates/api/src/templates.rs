@@ -147,7 +147,7 @@ pub struct CreateTemplateRequest {
     pub description: String,
     #[serde(deserialize_with = "nullable", skip_serializing_if = "String::is_empty")]
     pub icon: String,
-    /// Required.
+    /// Required; the server refuses a request without it.
     #[serde(rename = "template_version_id", with = "json::nil_as_none")]
     pub version_id: Option<TemplateVersionId>,
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -302,7 +302,6 @@ pub struct ArchiveVersionsRequest {
     pub all: bool,
 }
 
-/// What was archived.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ArchiveVersionsResponse {
     pub template_id: TemplateId,

@@ -52,7 +52,6 @@ pub struct ApiKeyWithOwner {
     pub username: String,
 }
 
-/// Creates a token.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct CreateTokenRequest {

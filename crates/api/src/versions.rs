@@ -46,7 +46,6 @@ pub const UNSUPPORTED_WORKSPACES: &str = "UNSUPPORTED_WORKSPACES";
 /// What sensitive variable values are replaced with.
 pub const REDACTED: &str = "*redacted*";
 
-/// A version of a template.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct TemplateVersion {
     pub id: TemplateVersionId,
@@ -128,7 +127,6 @@ pub struct TemplateVersionVariable {
     pub sensitive: bool,
 }
 
-/// A parameter of a version.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct TemplateVersionParameter {
@@ -160,7 +158,6 @@ pub struct TemplateVersionParameter {
     pub ephemeral: bool,
 }
 
-/// An option of a parameter.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct TemplateVersionParameterOption {

@@ -19,7 +19,6 @@ string_enums! {
     }
 }
 
-/// A workspace.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Workspace {
     pub id: WorkspaceId,

@@ -29,7 +29,6 @@ impl Backoff {
         Self { has_jitter: true, ..self }
     }
 
-    /// The next delay.
     pub fn next_delay(&mut self) -> Duration {
         let delay = self.next.min(self.max);
         self.next = delay.mul_f64(GROWTH).min(self.max);

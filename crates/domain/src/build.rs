@@ -19,7 +19,6 @@ pub enum Transition {
 }
 
 impl Transition {
-    /// All transitions.
     pub const ALL: [Self; 3] = [Self::Start, Self::Stop, Self::Delete];
 
     /// The value in JSON and in the database.
@@ -41,7 +40,6 @@ impl FromStr for Transition {
     }
 }
 
-/// The status of a workspace.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum WorkspaceStatus {
@@ -53,7 +51,6 @@ pub enum WorkspaceStatus {
     Running,
     /// A stop build runs.
     Stopping,
-    /// Stopped.
     Stopped,
     /// The latest build failed.
     Failed,
@@ -63,12 +60,10 @@ pub enum WorkspaceStatus {
     Canceled,
     /// A delete build runs.
     Deleting,
-    /// Deleted.
     Deleted,
 }
 
 impl WorkspaceStatus {
-    /// All statuses.
     pub const ALL: [Self; 10] = [
         Self::Pending,
         Self::Starting,
@@ -140,7 +135,6 @@ pub enum Reason {
     Dormancy,
     /// It was deleted after dormancy.
     Autodelete,
-    /// From the dashboard.
     Dashboard,
     /// From the command line.
     Cli,
@@ -153,7 +147,6 @@ pub enum Reason {
 }
 
 impl Reason {
-    /// All reasons.
     pub const ALL: [Self; 10] = [
         Self::Initiator,
         Self::Autostart,

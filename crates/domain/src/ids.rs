@@ -49,15 +49,11 @@ macro_rules! ids {
 ids! {
     /// A person or service account.
     UserId,
-    /// An organization.
     OrganizationId,
-    /// A template.
     TemplateId,
-    /// One version of a template.
     TemplateVersionId,
     /// A preset of a template version.
     PresetId,
-    /// A workspace.
     WorkspaceId,
     /// One build of a workspace.
     BuildId,

@@ -1,7 +1,6 @@
 //! The rules of the product without I/O: what can be decided without a socket, file or database.
 //!
 //! Nothing here knows about HTTP, SQL or the daemon protocol; those crates depend on this one.
-#![warn(missing_docs)]
 
 pub mod backoff;
 pub mod build;

@@ -51,7 +51,6 @@ pub struct InvalidValue {
 pub struct Sources<'a> {
     /// From the chosen preset.
     pub preset: BTreeMap<&'a str, &'a str>,
-    /// From the request.
     pub request: BTreeMap<&'a str, &'a str>,
     /// From the workspace's last build; none for the first build.
     pub last: Option<BTreeMap<&'a str, &'a str>>,

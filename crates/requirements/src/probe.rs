@@ -59,7 +59,6 @@ fn look(requirement: Requirement) -> bool {
     }
 }
 
-/// The program of a requirement.
 pub(crate) fn program(requirement: Requirement) -> Option<PathBuf> {
     let named = |variable: &str| std::env::var_os(variable).map(PathBuf::from);
     match requirement {

@@ -29,9 +29,7 @@ pub struct Config {
     pub limits: Limits,
     /// Jobs and daemons.
     pub provisioning: Provisioning,
-    /// Workspaces.
     pub workspaces: Workspaces,
-    /// External authentication.
     pub external_auth: ExternalAuth,
     /// The overlay network.
     pub tailnet: Tailnet,
@@ -59,7 +57,6 @@ impl Config {
 pub struct Listen {
     /// Plain HTTP.
     pub http: Option<SocketAddr>,
-    /// HTTPS.
     pub https: Option<Https>,
     /// Metrics, over plain HTTP; none turns them off.
     pub metrics: Option<SocketAddr>,
@@ -67,7 +64,6 @@ pub struct Listen {
     pub strict_transport_security: u64,
 }
 
-/// One HTTPS listener.
 #[derive(Clone, Debug)]
 pub struct Https {
     /// Address to bind.
@@ -78,7 +74,6 @@ pub struct Https {
     pub min_version: TlsVersion,
     /// Bundle of authorities that sign client certificates.
     pub client_ca: Option<PathBuf>,
-    /// Client authentication.
     pub client_auth: ClientAuth,
 }
 
@@ -111,9 +106,7 @@ pub enum ClientAuth {
     Request,
     /// Required, not verified against an authority.
     RequireAny,
-    /// Verified when one is given.
     VerifyIfGiven,
-    /// Required and verified.
     RequireAndVerify,
 }
 
@@ -295,7 +288,6 @@ impl Provisioning {
     }
 }
 
-/// External authentication.
 #[derive(Clone, Debug)]
 pub struct ExternalAuth {
     /// The providers; each id once.

@@ -47,7 +47,6 @@ pub struct Ctx {
     pub memory: Memory,
     /// Requests per minute.
     pub rates: RateLimits,
-    /// External authentication.
     pub external_auth: ExternalAuthProviders,
     /// Relay, coordinator, and the users connected to it.
     pub network: Network,

@@ -134,7 +134,6 @@ impl Holder {
         Self { large: self.large.connection(CONNECTION), ..self.clone() }
     }
 
-    /// The account of memory.
     #[must_use]
     pub const fn memory(&self) -> &Account {
         &self.large
@@ -146,7 +145,6 @@ impl Holder {
         &self.unread
     }
 
-    /// The account of the disk.
     #[must_use]
     pub const fn disk(&self) -> &Account {
         &self.disk
@@ -228,7 +226,6 @@ pub async fn reserve_response(response: Response, holder: &Holder) -> Response {
     response.map(|body| Body::new(ReservedBody { body, _reservation: reservation }))
 }
 
-/// A body with its reservation.
 struct ReservedBody {
     body: Body,
     _reservation: Reservation,

@@ -44,7 +44,6 @@ pub struct NewAdministrator {
     pub username: String,
     /// E-mail address.
     pub email: String,
-    /// Password.
     pub password: Secret,
 }
 

@@ -35,7 +35,6 @@ const METRICS_CONNECTIONS: usize = 32;
 pub struct Deps {
     /// The migrated database.
     pub store: Store,
-    /// The clock.
     pub clock: Arc<dyn Clock>,
     /// Versions to report.
     pub build: Build,
@@ -56,7 +55,6 @@ pub enum Error {
     /// An address that cannot be bound.
     #[error("cannot listen on {address}: choose another address or stop what uses it")]
     Bind {
-        /// The address.
         address: SocketAddr,
         /// Cause.
         #[source]

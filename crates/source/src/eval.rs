@@ -25,7 +25,6 @@ pub(crate) struct Scope<'s> {
     pub(crate) allowed: AllowedReferences,
 }
 
-/// Which references are allowed.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum AllowedReferences {
     All,

@@ -21,11 +21,9 @@ pub struct Owner {
     pub id: String,
     /// User name.
     pub name: String,
-    /// Full name.
     pub full_name: String,
     /// E-mail address.
     pub email: String,
-    /// Login type.
     pub login_type: String,
     /// Names of groups.
     pub groups: Vec<String>,

@@ -21,7 +21,6 @@ const INDIRECT: &str = "local.";
 /// A parameter of the root module.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Parameter {
-    /// Name.
     pub name: String,
     /// The definition; none when only Terraform can know a part of it.
     pub definition: Option<Definition>,

@@ -22,7 +22,6 @@ const MAX_REPEATS: usize = 20;
 pub struct SyntaxError {
     /// The line, counted from one.
     pub line: usize,
-    /// The error.
     pub message: String,
 }
 

@@ -36,7 +36,6 @@ pub(crate) struct Sequence {
     pub(crate) items: Vec<Value>,
 }
 
-/// The kind of a sequence.
 #[derive(Clone, Debug)]
 pub(crate) enum SequenceKind {
     /// Every element has its own type.

@@ -343,7 +343,6 @@ impl Type {
         })
     }
 
-    /// Converts a value to this type.
     pub(crate) fn convert(&self, value: &Value, budget: &Budget) -> Result<Value> {
         budget.spend(NODE)?;
         if matches!(self, Self::Any) {

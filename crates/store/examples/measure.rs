@@ -1,4 +1,5 @@
-//! Measures what `docs/store.md` reports: starts, jobs of nine write transactions, and a long queue, on both engines.
+//! Measures the numbers of `docs/store.md` on both engines: start-up, jobs of nine write transactions, and a long
+//! queue.
 //!
 //! `cargo run -p coder-store --features testing --example measure`
 #![expect(clippy::unwrap_used, reason = "a measurement that cannot go on should stop")]
@@ -17,7 +18,7 @@ use coder_domain::job::Type;
 use coder_domain::tags::TagSet;
 use coder_store::jobs::NewJob;
 use coder_store::jobs::queue::{self, WaitingDaemon};
-use coder_store::testing::{self, Database};
+use coder_store::testing::{self, TestDatabase};
 use coder_store::workspaces::resources;
 use coder_store::workspaces::resources::Resource;
 use coder_store::{Config, Document, Error, Store, daemons, files, jobs, organizations, transaction};
@@ -41,7 +42,7 @@ fn say(line: &str) {
     writeln!(out, "{line}").unwrap();
 }
 
-/// User and system time of this process; on a busy machine it says more than the clock on the wall.
+/// User and system time of this process. On a busy machine it is more meaningful than elapsed time.
 fn processor_time() -> Duration {
     let stat = std::fs::read_to_string("/proc/self/stat").unwrap();
     let fields: Vec<_> = stat.rsplit(") ").next().unwrap().split(' ').collect();
@@ -57,7 +58,7 @@ struct World {
     daemon: DaemonId,
 }
 
-async fn measure(name: &str, database: Database, durable: bool) {
+async fn measure(name: &str, database: TestDatabase, durable: bool) {
     let config = Config { durable, connections: 32, ..Config::new(database.location.clone()) };
     let (started, busy) = (Instant::now(), processor_time());
     let store = Store::open(&config, Timestamp::UNIX_EPOCH).await.unwrap();
@@ -146,7 +147,7 @@ async fn run_jobs(world: &World, clients: usize, jobs: usize) -> Duration {
     started.elapsed()
 }
 
-/// Insertion, claim, four batches of 25 lines, two signs of life, completion with four resources.
+/// One job: insertion, claim, four batches of 25 log lines, two heartbeats, completion with four resources.
 async fn run_job(world: &World) {
     let World { store, organization, daemon, .. } = world;
     let now = Timestamp::UNIX_EPOCH;
@@ -202,7 +203,7 @@ async fn run_job(world: &World) {
     .unwrap();
 }
 
-/// What a queue costs at two lengths: ranks for a page and for one job, the list, and claims by people's turns.
+/// Costs of a queue at two lengths: ranks for a page and for one job, the list, and claims in the fair order.
 async fn long_queue(name: &str, world: &World) {
     let sets: Vec<_> = (0..1000)
         .map(|number| TagSet::canonical(UserId::NIL, [&[("set".to_owned(), number.to_string())].into()]))
@@ -213,7 +214,7 @@ async fn long_queue(name: &str, world: &World) {
         while made < length {
             let batch: Vec<_> =
                 (made..made + 500).map(|number| new_job(world, &sets[number * 7 % sets.len()])).collect();
-            // As many as a busy server makes: 500 a second.
+            // 500 jobs a second, as on a busy server.
             let now = Timestamp::from_second(1_700_000_000 + i64::try_from(made / 500).unwrap()).unwrap();
             transaction!(world.store, Error, |tx| {
                 for (number, job) in batch.iter().enumerate() {
@@ -239,7 +240,7 @@ async fn long_queue(name: &str, world: &World) {
     }
 }
 
-/// The middle of the times of `rounds` calls; prints it with the 99th of a hundred.
+/// The median of the times of `rounds` calls. Prints it with the 99th percentile.
 async fn timed(name: &str, what: &str, rounds: usize, mut call: impl AsyncFnMut()) -> Duration {
     let mut times = Vec::new();
     for _ in 0..rounds {
@@ -280,14 +281,14 @@ async fn look(name: &str, world: &World, length: usize) -> Vec<Duration> {
         provisioners: vec!["terraform".to_owned()],
         tag_sets: (1..=1001).collect(),
     };
-    let what = format!("{length} waiting, the place of one among 1000 tag sets");
+    let what = format!("{length} waiting, the position of one among 1000 tag sets");
     let place = timed(name, &what, 200, async || {
         queue::position(&mut tx, job, std::slice::from_ref(&taker)).await.unwrap();
     })
     .await;
     let kinds = ["terraform".to_owned()];
     let wanted: Vec<i64> = (1..=1001).collect();
-    timed(name, &format!("{length} waiting, the fair place of one among 1000 tag sets"), 50, async || {
+    timed(name, &format!("{length} waiting, the fair position of one among 1000 tag sets"), 50, async || {
         queue::fair_position(&mut tx, job, &kinds, &wanted).await.unwrap();
     })
     .await;
@@ -303,7 +304,7 @@ async fn look(name: &str, world: &World, length: usize) -> Vec<Duration> {
         };
         let mut taken = Vec::new();
         let what = format!("{length} waiting, a claim of {} tag sets", tag_sets.len());
-        // One set has a job for each thousand.
+        // One tag set has one job in a thousand.
         let rounds = 50.min(length / 1000 * 50).min(if tag_sets.len() == 1 { length / 1000 } else { 50 });
         claims.push(
             timed(name, &what, rounds, async || {
@@ -312,14 +313,14 @@ async fn look(name: &str, world: &World, length: usize) -> Vec<Duration> {
             })
             .await,
         );
-        // Put as many back, so that lengths can be compared.
+        // Adds as many again, so that both lengths stay comparable.
         assert_eq!(taken.len(), rounds);
     }
     refill(world).await;
     vec![pages, place, claims[1]]
 }
 
-/// Fills the queue up to a multiple of 500 again.
+/// Fills the queue up to the next multiple of 500.
 async fn refill(world: &World) {
     loop {
         let waiting = queue::count(&mut world.store.reader().await.unwrap()).await.unwrap();

@@ -1,5 +1,5 @@
-//! The invariants of the data that no constraint of the schema can hold (`coder server check`); `docs/store.md`
-//! lists them. Every statement selects the violations, as `id` and `detail`.
+//! The invariants that the schema's constraints cannot express (`coder server check`). `docs/store.md` lists them.
+//! Every statement selects the violations as `id` and `detail`.
 
 use std::collections::BTreeMap;
 
@@ -9,7 +9,7 @@ use crate::{Result, Store, jobs, tag_sets};
 /// A broken invariant.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Violation {
-    /// Which invariant, as in `docs/store.md`.
+    /// The invariant, as `docs/store.md` names it.
     pub invariant: &'static str,
     /// The row.
     pub id: String,
@@ -39,7 +39,7 @@ statements! { "check";
     JOB_FENCE = sql("select id, '' as detail from provisioner_jobs
         where (worker_id is null and (session_hash is not null or token_hash is not null or lost_us is not null))
         or (token_hash is not null and session_hash is null) or (completed_us is not null and lost_us is not null)");
-    /// Waiting jobs against their lines: what is counted once too often or too seldom remains.
+    /// Compares the waiting jobs with the counts of their sub-queues. Selects the differences.
     QUEUE_LINES = sql("select organization_id as id, provisioner || ' ' || cast(tag_set_id as text) as detail from (
             select organization_id, initiator_id, automatic, provisioner, tag_set_id, waiting from queue_lines
             union all select organization_id, initiator_id, automatic, provisioner, tag_set_id, -1 from provisioner_jobs
@@ -141,9 +141,9 @@ const BY_STATEMENT: &[(&str, &Statement)] = &[
     ("exactly the prebuilds user's jobs queue last", &JOB_PREBUILD),
     ("every job of the prebuilds user is automatic", &JOB_AUTOMATIC),
     ("only held jobs have a session, a token or a lost connection", &JOB_FENCE),
-    ("the lines of the queue count the jobs that wait", &QUEUE_LINES),
-    ("the turns of the queue belong to their class", &QUEUE_TURNS),
-    ("the counts of the queue equal the jobs that wait", &QUEUE_COUNTS),
+    ("the sub-queues count the waiting jobs", &QUEUE_LINES),
+    ("the turns of the sub-queues belong to their class", &QUEUE_TURNS),
+    ("the counts of the queue equal the waiting jobs", &QUEUE_COUNTS),
     ("a journal belongs to a build", &JOURNALS),
     ("a job's template version exists", &JOB_WITHOUT_VERSION),
     ("a job and its build refer to each other", &JOB_WITHOUT_BUILD),
@@ -168,7 +168,7 @@ const BY_STATEMENT: &[(&str, &Statement)] = &[
     ("lower-case names belong to their names", &LOWER_CASE),
 ];
 
-/// Invariants that need reading the documents in the rows.
+/// Invariants for which the documents in the rows must be parsed.
 const LOGS_READABLE: &str = "a log row holds the lines it counts";
 const TAGS_CANONICAL: &str = "tag sets are stored in canonical form";
 const JOBS_READABLE: &str = "every job can be read";
@@ -182,11 +182,10 @@ pub fn invariants() -> Vec<&'static str> {
     names.chain([LOGS_READABLE, TAGS_CANONICAL, JOBS_READABLE]).collect()
 }
 
-/// All violations. Needs no stopped server, but each statement sees a moment of its own: what is found while jobs
-/// run should be looked at twice.
+/// All violations. Servers may be running, but each statement sees a different moment: repeat the check before you
+/// trust a violation that it found while jobs were running.
 ///
-/// # Errors
-/// Only when the database fails; a row that cannot be read is a violation.
+/// A row that cannot be read is reported as a violation.
 pub async fn check(store: &Store) -> Result<Vec<Violation>> {
     let mut tx = store.reader().await?;
     let mut found = Vec::new();
@@ -213,7 +212,8 @@ async fn check_logs(tx: &mut Tx, found: &mut Vec<Violation>) -> Result<()> {
                 Ok(lines) => {
                     let count = i64::try_from(lines.len()).unwrap_or(i64::MAX);
                     let ids = count == last - first + 1;
-                    // NUL was replaced on storage by a longer character, so the text may be longer than counted.
+                    // A NUL was replaced by a longer character when the text was stored, so the text may be longer than
+                    // counted.
                     let stored = lines.iter().map(|line| line.line.output.len()).sum::<usize>();
                     let fits = i64::try_from(stored).unwrap_or(i64::MAX) >= bytes;
                     if ids && fits { None } else { Some(format!("row {first} to {last}: {count} lines")) }

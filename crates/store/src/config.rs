@@ -1,4 +1,4 @@
-//! Where the database is and how it is used.
+//! The location of the database and the options for its use.
 
 use std::path::PathBuf;
 use std::time::Duration;
@@ -7,13 +7,13 @@ use coder_domain::secret::Secret;
 
 use crate::encryption::keys::StateKeys;
 
-/// With fewer, one transaction would keep everybody else waiting.
+/// With one connection, a transaction would block every other caller.
 pub(crate) const MIN_CONNECTIONS: usize = 2;
 
-/// Where the rows are.
+/// The database file or server.
 #[derive(Clone, Debug)]
 pub enum Location {
-    /// A SQLite file. A missing file is created; its folder must exist.
+    /// A SQLite file. A missing file is created; its directory must exist.
     Sqlite(PathBuf),
     /// A Postgres URL.
     Postgres(Secret),
@@ -26,14 +26,13 @@ pub(crate) enum OpenMode {
     CreateIfMissing,
 }
 
-/// How to reach the database and how hard to try.
+/// How the database is opened and used.
 #[derive(Clone, Debug)]
 pub struct Config {
-    /// Where it is.
     pub location: Location,
-    /// SQLite only: flush every commit to the disk, so that even a power cut loses nothing (much slower).
+    /// SQLite only: flush every commit to the disk, so that a power failure loses nothing. This is much slower.
     pub durable: bool,
-    /// Postgres only: the maximum number of connections; at least two are used.
+    /// Postgres only: the maximum number of connections. At least two are used.
     pub connections: usize,
     /// How long a caller waits for a free connection before it gets [`Error::Unavailable`](crate::Error::Unavailable).
     pub acquire_timeout: Duration,
@@ -42,7 +41,7 @@ pub struct Config {
 }
 
 impl Config {
-    /// The defaults for a location.
+    /// The default options for a location.
     #[must_use]
     pub fn new(location: Location) -> Self {
         Self {
@@ -55,5 +54,5 @@ impl Config {
     }
 }
 
-/// "No limit" for a list.
+/// The limit of a list that has no limit.
 pub const UNLIMITED: i64 = i64::MAX;

@@ -1,4 +1,4 @@
-//! Uploaded files. One content of one uploader is stored once, in parts where it is long.
+//! Uploaded files. Equal content of one user is stored once. Long content is stored in parts.
 
 use std::io::Read;
 
@@ -11,29 +11,28 @@ use crate::encryption::keys::Owner;
 use crate::engine::{Row, Tx, Value, record, sql, statements, values};
 
 record! {
-    /// What is known of a file, without its content.
+    /// A file without its content.
     pub struct FileInfo {
-        /// Id.
         pub id: FileId,
-        /// SHA-256 of the content in hexadecimal digits.
+        /// SHA-256 of the content in hexadecimal.
         pub hash: String,
         /// Who uploaded it.
         pub created_by: UserId,
         /// `application/x-tar` for everything that templates use.
         pub mimetype: String,
-        /// Size of the content.
+        /// Length of the content.
         pub size_bytes: i64,
         /// When it was uploaded.
         pub created_at: Timestamp = "created_us",
-        /// Whether the content is in `file_parts`.
+        /// Whether the content is stored in `file_parts`.
         pub in_parts: bool,
     }
 }
 
-/// Bytes that one row keeps; a longer file has parts of this length in `file_parts`.
+/// The maximum content of one row. A longer file has parts of this length in `file_parts`.
 pub const PART_BYTES: usize = 256 << 10;
 
-/// A file that is about to be stored.
+/// A file to be stored.
 #[derive(Clone, Debug)]
 pub struct NewFile {
     /// [`hash`] of the content.
@@ -46,7 +45,7 @@ pub struct NewFile {
     pub mimetype: &'static str,
 }
 
-/// What keeps a file: whatever is made of it.
+/// The condition that no job and no template version uses a file.
 macro_rules! is_unreferenced {
     () => {
         "not exists (select 1 from provisioner_jobs as job where job.file_id = file.id)
@@ -56,7 +55,7 @@ macro_rules! is_unreferenced {
 }
 
 statements! { "files";
-    /// The row of the same content, when there is one, is kept from being purged.
+    /// An existing row of the same content gets a new upload time, so that it is not purged.
     INSERT = sql("insert into files (id, hash, created_by, mimetype, size_bytes, created_us, in_parts, data)
         values ($1, $2, $3, $4, $5, $6, $7, $8)
         on conflict (hash, created_by) do update set uploaded_us = excluded.created_us
@@ -76,17 +75,17 @@ statements! { "files";
         where file.id = $1 and file.created_us < $2 and coalesce(file.uploaded_us, 0) < $2 and ", is_unreferenced!(), ")"));
 }
 
-/// The identity of a content.
+/// The hash by which content is identified.
 #[must_use]
 pub fn hash(data: &[u8]) -> String {
     hex::encode(Sha256::digest(data))
 }
 
-/// Stores a content, read from its beginning, unless this user uploaded the same before; returns the row that is there now
-/// and whether it is new.
+/// Stores content, which is read from its beginning, unless this user uploaded the same before. Returns the row and
+/// whether it is new.
 ///
 /// # Errors
-/// When the database fails, and when the content cannot be read or is not as long as it should be.
+/// When the content cannot be read or does not have the announced length.
 pub async fn insert(
     tx: &mut Tx,
     new: &NewFile,
@@ -131,32 +130,26 @@ fn unreadable(what: &'static str, error: Option<std::io::Error>) -> crate::Error
     crate::Error::Unavailable { what, source: error.map(|error| error.into()) }
 }
 
-/// An earlier upload of the same content by the same user, which is as if it had been uploaded now.
-///
-/// # Errors
-/// Only when the database fails.
+/// Finds an earlier upload of the same content by the same user, and counts it as uploaded now.
 pub async fn touch(tx: &mut Tx, hash: &str, created_by: UserId, now: Timestamp) -> Result<Option<FileInfo>> {
     let row = tx.fetch_opt(&TOUCH, values![hash.to_owned(), created_by, now]).await?;
     row.as_ref().map(FileInfo::from_row).transpose()
 }
 
 /// By id, without the content.
-///
-/// # Errors
-/// Only when the database fails.
 pub async fn find(tx: &mut Tx, id: FileId) -> Result<Option<FileInfo>> {
     tx.fetch_opt(&FIND, values![id]).await?.as_ref().map(FileInfo::from_row).transpose()
 }
 
-/// The part of a content that begins at `position` times [`PART_BYTES`]; the last one is shorter.
+/// The part of the content that begins at `position` times [`PART_BYTES`]. The last part is shorter.
 ///
 /// # Errors
-/// [`crate::Error::NotFound`], also where the content has ended.
+/// [`crate::Error::NotFound`], also after the last part.
 pub async fn get_part(tx: &mut Tx, file: &FileInfo, position: i64) -> Result<Vec<u8>> {
     if file.in_parts {
         return read_data(&tx.fetch_one(&PART_DATA, values![file.id, position]).await?);
     }
-    // Long files of earlier releases are in one row.
+    // Earlier releases stored long files in one row.
     let mut data = read_data(&tx.fetch_one(&DATA, values![file.id]).await?)?;
     let begin = usize::try_from(position).unwrap_or(usize::MAX).saturating_mul(PART_BYTES);
     if begin > 0 && begin >= data.len() || position < 0 {
@@ -170,12 +163,12 @@ fn read_data(row: &Row) -> Result<Vec<u8>> {
     row.open_bytes("data")?.ok_or_else(|| row.corrupt("data", "null"))
 }
 
-/// A content as it was before it was stored.
+/// Decrypts stored content.
 pub(crate) fn open(tx: &Tx, id: FileId, stored: Vec<u8>) -> Result<Vec<u8>> {
     tx.state_keys().open(Owner::Cell { table: "files", column: "data", id: &id.to_string() }, stored)
 }
 
-/// The whole content, for files that are known to be short.
+/// The whole content. For files that are known to be short.
 ///
 /// # Errors
 /// [`crate::Error::NotFound`].
@@ -191,36 +184,27 @@ pub async fn get_data(tx: &mut Tx, id: FileId) -> Result<Vec<u8>> {
 }
 
 /// The organizations whose jobs use a file.
-///
-/// # Errors
-/// Only when the database fails.
 pub async fn list_organizations(tx: &mut Tx, id: FileId) -> Result<Vec<OrganizationId>> {
     tx.fetch(&ORGANIZATIONS, values![id]).await?.iter().map(|row| row.get("organization_id")).collect()
 }
 
-/// The length of all files that a user uploaded since `since` and that nothing references.
-///
-/// # Errors
-/// Only when the database fails.
+/// The total length of the files that a user uploaded since `since` and that no job or version uses.
 pub async fn unreferenced_bytes(tx: &mut Tx, created_by: UserId, since: Timestamp) -> Result<i64> {
     tx.fetch_one(&UNREFERENCED_BYTES, values![created_by, since]).await?.get("bytes")
 }
 
-/// What a pass of the purge did.
+/// The result of one step of the purge.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct PurgeProgress {
-    /// Files that are gone.
+    /// The number of removed files.
     pub removed: u64,
-    /// Where the next pass goes on; none at the end of all files.
+    /// Where the next step continues; none after the last file.
     pub next: Option<FileId>,
 }
 
-/// Removes files among the next `limit` ones after `after` that were uploaded before `before` and that nothing references.
-/// Any number of servers may do so at once. A version that is made of such a file at the same moment either keeps it, or
-/// finds that it is gone.
-///
-/// # Errors
-/// Only when the database fails.
+/// Examines the next `limit` files after `after`, and removes those that were uploaded before `before` and that no job
+/// or version uses. Several servers may do so at once. A version that is created from such a file at the same moment
+/// either keeps the file or fails because it does not exist.
 pub async fn purge(
     tx: &mut Tx,
     after: Option<FileId>,
@@ -236,7 +220,7 @@ pub async fn purge(
         if row.get("purgeable")? {
             removed += match tx.execute(&PURGE, values![id, before]).await {
                 Ok(removed) => removed,
-                // Somebody has just made something of it.
+                // A job or version has just been created from it.
                 Err(crate::Error::Reference(_)) => 0,
                 Err(error) => return Err(error),
             };

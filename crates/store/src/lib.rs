@@ -25,9 +25,8 @@
 //! | `settings`, `server_secrets`, `leases`, `changes`, `audit_logs` | `deployment/` |
 //!
 //! Every function that returns a [`Result`] fails when the database fails ([`Error::Unavailable`], [`Error::DiskFull`],
-//! [`Error::Refused`]) and when a stored value cannot be read ([`Error::Corrupt`]). An `# Errors` section names only what
-//! a caller has to expect beyond that.
-#![warn(missing_docs)]
+//! [`Error::Refused`]) or when a stored value cannot be read ([`Error::Corrupt`]). An `# Errors` section names only
+//! further errors.
 
 mod accounts;
 pub mod check;

@@ -23,8 +23,8 @@ struct Inner {
 }
 
 impl Store {
-    /// Opens the database and brings its schema up to date; an empty one gets the default organization (named
-    /// `coder`), the reserved provisioner keys and a deployment id.
+    /// Opens the database and migrates its schema. A new database gets the default organization (named `coder`), the
+    /// reserved provisioner keys and a deployment id.
     ///
     /// # Errors
     /// [`Error::SchemaTooNew`] and [`Error::MigrationChanged`] when this release must not touch the database,
@@ -68,7 +68,7 @@ impl Store {
         self.connect(Access::Read).await
     }
 
-    /// For one changing statement, which is a transaction by itself; saves two round trips.
+    /// For one changing statement, which is its own transaction. Saves two round trips.
     ///
     /// # Errors
     /// [`Error::Unavailable`].
@@ -76,7 +76,7 @@ impl Store {
         self.connect(Access::Autocommit).await
     }
 
-    /// Begins a transaction; end it with [`Tx::commit`]. [`Store::write`] also retries and should be preferred.
+    /// Begins a transaction. End it with [`Tx::commit`]. Prefer [`Store::write`], which also retries.
     ///
     /// # Errors
     /// [`Error::Unavailable`].
@@ -90,13 +90,13 @@ impl Store {
         Ok(tx)
     }
 
-    /// Runs `body` as one transaction, and again from the start when Postgres reports a conflict with another one.
+    /// Runs `body` as one transaction. Runs it again when Postgres reports a conflict with another transaction.
     ///
-    /// Await nothing but the store inside `body`, and have no effect outside of the transaction. Where the future
-    /// must be `Send` and `body` borrows anything, use [`transaction!`](crate::transaction!) instead.
+    /// `body` must await nothing but the store and must have no effect outside of the transaction. Use
+    /// [`transaction!`](crate::transaction!) instead when the future must be `Send` and `body` borrows anything.
     ///
     /// # Errors
-    /// What `body` returns, after the transaction was undone; or this crate's error.
+    /// The error of `body`, after a rollback, or this crate's error.
     pub async fn write<T, E, F>(&self, mut body: F) -> std::result::Result<T, E>
     where
         F: AsyncFnMut(&mut Tx) -> std::result::Result<T, E>,
@@ -112,7 +112,7 @@ impl Store {
         }
     }
 
-    /// How many statements were run since this store was opened.
+    /// The number of statements since this store was opened.
     #[must_use]
     pub fn statement_counts(&self) -> StatementCounts {
         self.0.counters.read()
@@ -124,18 +124,18 @@ impl Store {
         self.0.connections
     }
 
-    /// Whether this store is on Postgres, the only engine that several servers may share.
+    /// Whether the engine is Postgres. Several servers can share only a Postgres database.
     #[must_use]
     pub fn is_postgres(&self) -> bool {
         matches!(self.0.database, Database::Postgres(_))
     }
 
-    /// The database itself, for what needs a connection of its own.
+    /// The database, for callers that need their own connection.
     pub(crate) fn database(&self) -> &Database {
         &self.0.database
     }
 
-    /// Closes all idle connections and refuses new work. SQLite folds its log into the file.
+    /// Closes all idle connections and refuses new work. SQLite moves its log into the file.
     pub async fn close(&self) {
         self.0.database.close().await;
     }

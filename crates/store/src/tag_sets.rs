@@ -1,20 +1,17 @@
-//! Interned tag sets: jobs refer to small ids. Which sets a daemon satisfies is decided in Rust
-//! (`coder_domain::tags`); SQL never compares tags.
+//! Interned tag sets, to which jobs refer by small ids. Rust code (`coder_domain::tags`) decides which sets a daemon
+//! satisfies; SQL never compares tags.
 
 use coder_domain::tags::TagSet;
 
 use crate::engine::{Tx, record, sql, statements, values};
 use crate::{Error, Result};
 
-/// The id of an interned set; newer sets have greater ids, without gaps.
+/// The id of an interned set. Ids grow without gaps.
 pub type TagSetId = i64;
 
 record! {
-    /// An interned set.
     pub struct InternedTagSet {
-        /// Its id.
         pub id: TagSetId,
-        /// The set.
         pub tags: TagSet,
     }
 }
@@ -24,14 +21,14 @@ statements! { "tag_sets";
     INSERT = sql("insert into tag_sets (id, tags) select coalesce(max(id), 0) + 1, $1 from tag_sets where true
         on conflict do nothing returning id");
     LIST_SINCE = sql("select id, tags from tag_sets where id > $1 order by id").purpose(crate::engine::Purpose::Claim);
-    /// For the check, which must also see what cannot be read.
+    /// For the check, which must also find rows that cannot be read.
     LIST_SINCE_TEXT = sql("select id as number, tags from tag_sets where id > $1 order by id");
 }
 
-/// How often an insertion is tried again because somebody else took the next id.
+/// How often an insertion is tried again when another writer took the next id.
 const ATTEMPTS: u32 = 100;
 
-/// The id of a set, which is stored when it is new.
+/// Returns the id of a set. Stores the set if it is new.
 ///
 /// # Errors
 /// [`Error::Unavailable`] when very many writers add new sets at once.
@@ -40,7 +37,7 @@ pub async fn intern(tx: &mut Tx, tags: &TagSet) -> Result<TagSetId> {
         if let Some(row) = tx.fetch_opt(&FIND, values![*tags]).await? {
             return row.get("id");
         }
-        // No row means that another writer took the id, or stored this very set; its commit has been waited for.
+        // No row means that another writer took the id or stored this set, and has committed.
         if let Some(row) = tx.fetch_opt(&INSERT, values![*tags]).await? {
             return row.get("id");
         }
@@ -48,7 +45,7 @@ pub async fn intern(tx: &mut Tx, tags: &TagSet) -> Result<TagSetId> {
     Err(Error::Unavailable { what: "too many new tag sets at once", source: None })
 }
 
-/// The sets with ids greater than `last`, in order; 0 for all. Read before each claim.
+/// The sets with ids greater than `last`, in order; all sets for 0. Read before each claim.
 ///
 /// # Errors
 /// [`Error::Corrupt`].

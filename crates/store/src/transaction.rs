@@ -1,15 +1,15 @@
 //! [`transaction!`](crate::transaction): what [`Store::write`](crate::Store::write) does, usable inside futures that must be `Send`.
 //!
-//! The compiler cannot prove yet that the future of a borrowed async closure is `Send` for every lifetime, which
-//! request handlers and spawned tasks need; a plain async block has no such lifetime.
+//! Request handlers and spawned tasks need `Send` futures. The compiler cannot prove yet that the future of a borrowed
+//! async closure is `Send` for every lifetime; a plain async block has no such lifetime.
 
 use crate::engine::Tx;
 use crate::{Error, Result};
 
-/// How often a transaction is run again when others were in its way.
+/// How often a transaction is run again after conflicts.
 const ATTEMPTS: u32 = 5;
 
-/// Ends one run of a transaction: commits or undoes. `None` means that it should be run again.
+/// Ends one run of a transaction with a commit or a rollback. `None` means that it should be run again.
 #[doc(hidden)]
 pub async fn finish_attempt<T, E: From<Error>>(
     mut tx: Tx,
@@ -34,10 +34,10 @@ pub async fn finish_attempt<T, E: From<Error>>(
     }
 }
 
-/// Runs a block as one transaction, and again from the start when another transaction was in its way.
+/// Runs a block as one transaction. Runs it again after a conflict with another transaction.
 ///
-/// `transaction!(store, Error, |tx| { … })` is a `Result<_, Error>`; `?` inside the block ends the transaction.
-/// Await nothing but the store inside, and have no effect outside of the transaction.
+/// `transaction!(store, Error, |tx| { … })` is a `Result<_, Error>`; `?` inside the block ends the transaction. The
+/// block must await nothing but the store and must have no effect outside of the transaction.
 #[macro_export]
 macro_rules! transaction {
     ($store:expr, $error:ty, |$tx:ident| $body:block) => {{

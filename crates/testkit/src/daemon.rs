@@ -16,7 +16,6 @@ pub const BUILD_VERSION: &str = "v2.30.0+0000000";
 /// A connected daemon. It disconnects when the last clone of its session is dropped.
 #[derive(Clone, Debug)]
 pub struct FakeDaemon {
-    /// The calls of the daemon.
     pub calls: Client,
 }
 

@@ -35,7 +35,6 @@ pub struct Record {
     pub calls: BTreeSet<String>,
     /// Results.
     pub completed: Vec<pb::CompletedJob>,
-    /// Failures.
     pub failed: Vec<pb::FailedJob>,
 }
 
@@ -76,7 +75,6 @@ impl OlderServer {
         Ok(Self { address, script, accepting })
     }
 
-    /// The URL of the server.
     #[must_use]
     pub fn url(&self) -> String {
         format!("http://{}", self.address)

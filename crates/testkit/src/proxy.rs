@@ -98,7 +98,6 @@ impl Proxy {
         Ok(Self { address, shared, accepting })
     }
 
-    /// The URL of the proxy.
     #[must_use]
     pub fn url(&self) -> String {
         format!("http://{}", self.address)

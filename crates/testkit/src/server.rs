@@ -10,7 +10,7 @@ use coder_domain::clock::{Clock, SystemClock};
 use coder_domain::secret::Secret;
 use coder_server::{Build, Config, Deps, Handle, Server};
 use coder_store::Store;
-use coder_store::testing::{self, Database};
+use coder_store::testing::{self, TestDatabase};
 use tokio::task::JoinHandle;
 use tokio_util::sync::CancellationToken;
 
@@ -25,7 +25,7 @@ pub struct TestServer {
     pub owner: Client,
     stop: CancellationToken,
     running: JoinHandle<Result<(), coder_server::Error>>,
-    database: Database,
+    database: TestDatabase,
 }
 
 impl TestServer {
@@ -41,7 +41,7 @@ impl TestServer {
     ///
     /// # Errors
     /// When it does not start.
-    pub async fn start_with(mut config: Config, database: Database) -> Result<Self> {
+    pub async fn start_with(mut config: Config, database: TestDatabase) -> Result<Self> {
         config.listen.http = Some(([127, 0, 0, 1], 0).into());
         let clock = Arc::new(SystemClock);
         let store = Store::open(&coder_store::Config::new(database.location.clone()), clock.now()).await?;
@@ -55,7 +55,6 @@ impl TestServer {
         Ok(Self { handle, owner, stop, running, database })
     }
 
-    /// The URL of the server.
     #[must_use]
     pub fn url(&self) -> String {
         self.owner.base().as_str().trim_end_matches('/').to_owned()

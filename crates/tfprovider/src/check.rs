@@ -20,7 +20,6 @@ pub(crate) enum Check {
     Number(fn(i64) -> CheckResult),
 }
 
-/// The result of a check.
 pub(crate) enum CheckResult {
     Passed,
     Warning { summary: String, detail: String },

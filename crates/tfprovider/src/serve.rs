@@ -139,7 +139,6 @@ impl ProviderListener {
         ADDRESSES.iter().map(|address| ((*address).to_owned(), provider.clone())).collect()
     }
 
-    /// The path of the socket.
     pub fn socket(&self) -> &Path {
         &self.files.socket
     }

@@ -15,7 +15,6 @@ pub(crate) enum Value {
     Float(f64),
     Text(String),
     List(Vec<Value>),
-    /// An object or a map.
     Object(BTreeMap<String, Value>),
 }
 

@@ -124,7 +124,6 @@ pub struct Reservation {
 }
 
 impl Reservation {
-    /// The reserved amount.
     #[must_use]
     pub const fn amount(&self) -> usize {
         self.amount

@@ -15,7 +15,6 @@ pub const MAX_SIZE: usize = 100 << 20;
 /// A file that arrived as announced.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct File {
-    /// What it is for.
     pub kind: DataUploadType,
     /// SHA-256 of the data; it has been checked.
     pub hash: [u8; 32],
@@ -99,7 +98,6 @@ pub struct Header {
     chunks: i32,
 }
 
-/// The transfer of one file.
 #[derive(Debug)]
 pub struct FileTransfer {
     header: Header,

@@ -5,7 +5,6 @@
 //! [`ws::frame::Decoder::decode`], [`ws::handshake::parse`], [`mux::frame::parse`], [`drpc::frame::parse`],
 //! [`drpc::Status::decode`], `Message::decode` of every message, [`file::Receiver::take`], and the methods of
 //! [`extension::StateTransfer`].
-#![warn(missing_docs)]
 
 pub mod agent;
 pub mod budget;

@@ -112,7 +112,6 @@ impl Client {
         self.send_empty(Method::POST, &paths::member(organization, user), &[]).await
     }
 
-    /// Removes a member.
     pub async fn remove_member(&self, organization: OrganizationId, user: &str) -> Result<(), Error> {
         self.command(Method::DELETE, &paths::member(organization, user)).await
     }

@@ -16,7 +16,6 @@ use crate::{headers, paths};
 pub(super) const CHECK_KEY: &str =
     "the provisioner key is unknown or was deleted; create one with `coder provisioner keys create`";
 
-/// The credential of a daemon.
 #[derive(Clone, Debug)]
 pub enum Credential {
     /// A provisioner key; organization and tags come from it.
@@ -32,7 +31,6 @@ pub enum Credential {
 pub struct ServeProvisionerDaemonRequest {
     /// A name, an id, or `default`, which keys and the pre-shared key require.
     pub organization: String,
-    /// Its credential.
     pub credential: Credential,
     /// Its display name, part of its identity.
     pub name: String,

@@ -39,7 +39,6 @@ pub enum Error {
     /// The server was not reached, or the connection broke.
     #[error("cannot reach {at}")]
     Transport {
-        /// Which call.
         at: Call,
         /// The cause.
         #[source]
@@ -48,7 +47,6 @@ pub enum Error {
     /// The server, or the way to it, was silent for too long.
     #[error("{at}: no answer within {after:?} ({during})")]
     Timeout {
-        /// Which call.
         at: Call,
         /// The limit.
         after: Duration,
@@ -61,7 +59,6 @@ pub enum Error {
     /// The response is longer than the limit of this call.
     #[error("{at}: the answer is longer than {limit} bytes")]
     TooLarge {
-        /// Which call.
         at: Call,
         /// The limit in bytes.
         limit: usize,
@@ -69,7 +66,6 @@ pub enum Error {
     /// The answer could not be read.
     #[error("{at}: the answer is not what this call returns; is this a Coder server?")]
     Decode {
-        /// Which call.
         at: Call,
         /// Where reading stopped.
         #[source]
@@ -78,7 +74,6 @@ pub enum Error {
     /// The peer violated a protocol.
     #[error("{at}: {what}")]
     Protocol {
-        /// Which call.
         at: Call,
         /// The violation.
         what: String,
@@ -275,9 +270,7 @@ impl fmt::Display for Call {
 /// An answer with an error status.
 #[derive(Clone, Debug)]
 pub struct ErrorResponse {
-    /// Which call.
     pub at: Call,
-    /// The status.
     pub status: StatusCode,
     /// The body; a short note if it is not an API error.
     pub body: ErrorBody,

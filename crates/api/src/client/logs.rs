@@ -29,7 +29,6 @@ const CLOSE_ANSWER: Duration = Duration::from_secs(1);
 pub enum JobLogTarget {
     /// The import of a version.
     Version(TemplateVersionId),
-    /// A dry run.
     DryRun(TemplateVersionId, JobId),
     /// A workspace build.
     Build(BuildId),

@@ -78,7 +78,6 @@ impl Client {
         self.list(&paths::provisioner_keys(organization), &[]).await
     }
 
-    /// Deletes a provisioner key.
     pub async fn delete_provisioner_key(
         &self,
         organization: OrganizationId,
@@ -150,7 +149,6 @@ impl Client {
         self.list(&paths::jobs(organization), &borrow(&query)).await
     }
 
-    /// One job.
     pub async fn job(&self, organization: OrganizationId, job: JobId) -> Result<ProvisionerJob, Error> {
         self.get(&paths::job(organization, job), &[]).await
     }

@@ -34,7 +34,6 @@ impl Client {
         self.get(&paths::organization_template(organization, name), &[]).await
     }
 
-    /// A template by id.
     pub async fn template(&self, template: TemplateId) -> Result<Template, Error> {
         self.get(&paths::template(template), &[]).await
     }
@@ -72,7 +71,6 @@ impl Client {
         self.list(&paths::template_versions(template), query).await
     }
 
-    /// A version by its name.
     pub async fn version_by_name(&self, template: TemplateId, name: &str) -> Result<TemplateVersion, Error> {
         self.get(&paths::template_version_by_name(template, name), &[]).await
     }
@@ -116,7 +114,6 @@ impl Client {
         self.send(Method::POST, &paths::create_template_version(organization), request).await
     }
 
-    /// A version by id.
     pub async fn version(&self, version: TemplateVersionId) -> Result<TemplateVersion, Error> {
         self.get(&paths::version(version), &[]).await
     }
@@ -186,7 +183,6 @@ impl Client {
         self.get(&paths::dry_run_matched(version, job), &[]).await
     }
 
-    /// The resources of a dry run.
     pub async fn dry_run_resources(
         &self,
         version: TemplateVersionId,
@@ -195,7 +191,6 @@ impl Client {
         self.list(&paths::dry_run_resources(version, job), &[]).await
     }
 
-    /// Cancels a dry run.
     pub async fn cancel_dry_run(&self, version: TemplateVersionId, job: JobId) -> Result<(), Error> {
         self.command(Method::PATCH, &paths::dry_run_cancel(version, job)).await
     }

@@ -33,7 +33,6 @@ impl Client {
         }
     }
 
-    /// Creates the first user.
     pub async fn create_first_user(
         &self,
         request: &CreateFirstUserRequest,

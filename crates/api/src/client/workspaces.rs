@@ -53,7 +53,6 @@ impl Client {
         self.send(Method::POST, &paths::workspace_builds(workspace), request).await
     }
 
-    /// A build by id.
     pub async fn build(&self, build: BuildId) -> Result<WorkspaceBuild, Error> {
         self.get(&paths::build(build), &[]).await
     }

@@ -23,7 +23,6 @@ pub struct Job<'a> {
 /// Whether a daemon is connected.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Presence {
-    /// It is connected.
     Connected,
     /// It is certainly not connected: this server is the only one, or no server has its connection.
     Disconnected,
@@ -49,7 +48,6 @@ pub enum KeyState {
 pub struct Daemon<'a> {
     /// Its row.
     pub id: DaemonId,
-    /// Its name.
     pub name: &'a str,
     /// The organization it joined; daemons of another one are ignored.
     pub organization: OrganizationId,

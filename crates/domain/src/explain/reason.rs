@@ -5,12 +5,10 @@ use jiff::Timestamp;
 use super::QueueState;
 use crate::ids::DaemonId;
 
-/// A daemon that a reason names.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct NamedDaemon {
     /// Its row.
     pub id: DaemonId,
-    /// Its name.
     pub name: String,
 }
 
@@ -62,7 +60,6 @@ pub enum Reason {
     NotSeen {
         /// The one that was seen last.
         daemon: NamedDaemon,
-        /// When that was.
         last_seen_at: Option<Timestamp>,
         /// How many are disconnected.
         daemons: usize,

@@ -18,7 +18,6 @@ const KEY_ICON: &str = "/emojis/1f511.png";
 /// Why the providers cannot be used. The texts contain no value that may be secret.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum Error {
-    /// A number is missing.
     #[error(
         "{PREFIX}{found}_… is set, but no variable with number {missing}: number the providers from 0 without gaps"
     )]
@@ -33,7 +32,6 @@ pub enum Error {
     Missing {
         /// The provider's number.
         number: usize,
-        /// The field.
         field: &'static str,
     },
     /// The id is not a valid name.
@@ -41,7 +39,6 @@ pub enum Error {
     Id {
         /// The provider's number.
         number: usize,
-        /// The id.
         id: String,
         /// The rule that it breaks.
         source: names::Error,
@@ -53,7 +50,6 @@ pub enum Error {
         number: usize,
         /// The number of the provider before it.
         other: usize,
-        /// The id.
         id: String,
     },
     /// A field is not an HTTP URL.
@@ -61,7 +57,6 @@ pub enum Error {
     InvalidUrl {
         /// The provider's number.
         number: usize,
-        /// The field.
         field: &'static str,
     },
     /// A field is neither true nor false.
@@ -69,7 +64,6 @@ pub enum Error {
     InvalidFlag {
         /// The provider's number.
         number: usize,
-        /// The field.
         field: &'static str,
     },
     /// The expression does not compile.

@@ -133,7 +133,6 @@ pub struct Sender {
 pub enum JobEvent {
     /// A daemon acquires it.
     Acquire {
-        /// The daemon.
         daemon: DaemonId,
         /// Hash of its session's nonce; none for official daemons.
         session: Option<Sha256Digest>,
@@ -150,7 +149,6 @@ pub enum JobEvent {
     ConnectionLost(Sender),
     /// A session resumes the job and proves with its nonce who it is.
     Resume {
-        /// The daemon.
         daemon: DaemonId,
         /// Hash of the nonce that it presents.
         session: Sha256Digest,
@@ -311,7 +309,6 @@ fn detected(state: &str, after: SignedDuration) -> String {
 pub struct Deadline {
     /// The first instant at which the ending is due.
     pub at: Timestamp,
-    /// The ending.
     pub ending: Ending,
 }
 

@@ -24,7 +24,6 @@ pub enum Type {
 }
 
 impl Type {
-    /// All types.
     pub const ALL: [Self; 3] =
         [Self::TemplateVersionImport, Self::WorkspaceBuild, Self::TemplateVersionDryRun];
 
@@ -76,7 +75,6 @@ pub enum Status {
 }
 
 impl Status {
-    /// All statuses.
     pub const ALL: [Self; 6] =
         [Self::Pending, Self::Running, Self::Succeeded, Self::Canceling, Self::Canceled, Self::Failed];
 

@@ -76,7 +76,6 @@ pub struct ApiToken {
 }
 
 impl ApiToken {
-    /// Generates a token.
     pub fn generate(mut random: impl FnMut(&mut [u8])) -> Self {
         let id = random_text(TOKEN_ID_LENGTH, &mut random);
         let secret = Secret::new(random_text(TOKEN_SECRET_LENGTH, random));

@@ -129,7 +129,6 @@ impl AllowList {
         Self::new(texts.into_iter().map(str::parse).collect::<Result<Vec<_>, _>>()?)
     }
 
-    /// The networks.
     #[must_use]
     pub fn networks(&self) -> &[Network] {
         &self.0

@@ -38,7 +38,6 @@ pub enum Refusal {
     /// It was deleted.
     #[error("the key was deleted at {0:.0}: give the daemon another one")]
     Revoked(Timestamp),
-    /// It has expired.
     #[error("the key expired at {0:.0}: give the daemon another one")]
     Expired(Timestamp),
     /// It was rotated, and the overlap is over.
@@ -94,10 +93,8 @@ impl KeyValidity {
 /// Why a key cannot be created.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum InvalidKey {
-    /// Its name.
     #[error("name {0}")]
     Name(#[from] names::Error),
-    /// Its tags.
     #[error(transparent)]
     Tags(#[from] tags::Error),
     /// A key has no user, so user-scoped daemons of a key could run no jobs (CONF-18).

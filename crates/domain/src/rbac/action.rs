@@ -1,6 +1,5 @@
 //! What can be done to a resource.
 
-/// An action.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum Action {
     /// Make a new one.
@@ -30,7 +29,6 @@ pub enum Action {
 }
 
 impl Action {
-    /// All actions.
     pub const ALL: [Self; 12] = [
         Self::Create,
         Self::Read,

@@ -11,9 +11,7 @@ use crate::ids::{OrganizationId, UserId};
 /// The user or token that acts.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Subject {
-    /// The user.
     pub user: UserId,
-    /// Site roles.
     pub site: BTreeSet<SiteRole>,
     /// Memberships, each with the roles held there.
     pub organizations: BTreeMap<OrganizationId, BTreeSet<OrgRole>>,

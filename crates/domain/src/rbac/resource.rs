@@ -9,9 +9,7 @@ pub enum Resource {
     User,
     /// An API token or session.
     ApiKey,
-    /// An organization.
     Organization,
-    /// A membership.
     OrganizationMember,
     /// Granting a site role.
     AssignRole,
@@ -29,7 +27,6 @@ pub enum Resource {
     ProvisionerJob,
     /// The server's configuration and health.
     Deployment,
-    /// The audit log.
     AuditLog,
 }
 

@@ -45,7 +45,6 @@ macro_rules! words {
                 match self { $(Self::$variant => $word),* }
             }
 
-            /// The name for people.
             #[must_use]
             pub const fn display_name(self) -> &'static str {
                 match self { $(Self::$variant => $display),* }

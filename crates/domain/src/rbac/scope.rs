@@ -79,7 +79,6 @@ const SINGLE: &[Grant] = &[
 /// A scope, or an entry of an allow list, that does not exist or cannot be asked for.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum Unknown {
-    /// A scope.
     #[error("unknown scope {0:?}: GET /api/v2/auth/scopes lists them")]
     Scope(String),
     /// An entry of an allow list.

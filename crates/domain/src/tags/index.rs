@@ -100,7 +100,6 @@ impl<K: Copy + Ord> DaemonIndex<K> {
         candidates.filter(|entry| self.sets.get(entry).is_some_and(|tags| tags.satisfies(job))).copied()
     }
 
-    /// The set of an entry.
     #[must_use]
     pub fn get(&self, entry: K) -> Option<&TagSet> {
         self.sets.get(&entry)

@@ -156,7 +156,6 @@ pub struct JobRequirements<'a> {
     pub organization: OrganizationId,
     /// The provisioner type it needs.
     pub provisioner: &'a str,
-    /// Its tags.
     pub tags: &'a TagSet,
 }
 

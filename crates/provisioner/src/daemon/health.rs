@@ -62,7 +62,6 @@ fn sanitize(text: &str, bytes: usize) -> String {
     sanitize
 }
 
-/// Intervals of the checks.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct CheckIntervals {
     /// After the first failure; it grows with each further one.

@@ -11,7 +11,6 @@ use super::cgroups::{JobCgroups, PREFIX};
 /// Limits of one job; `None` for no limit.
 #[derive(Debug, Clone, Copy, Default, PartialEq)]
 pub struct JobLimits {
-    /// Bytes of memory.
     pub memory_bytes: Option<u64>,
     /// Processes and threads at once.
     pub processes: Option<u64>,
@@ -131,7 +130,6 @@ impl AppliedLimits {
         !self.parents.is_empty()
     }
 
-    /// Creates the groups of one job.
     pub(crate) fn create_groups(&self) -> std::io::Result<JobCgroups> {
         let mut attempts = 1;
         loop {

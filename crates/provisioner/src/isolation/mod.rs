@@ -98,7 +98,6 @@ impl fmt::Display for IsolationLevel {
 /// How far this machine can isolate jobs.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub(crate) struct IsolationSupport {
-    /// The isolation level.
     pub level: IsolationLevel,
     /// Why it is not higher; `None` for the highest level, or when isolation was not requested.
     pub reason: Option<String>,
@@ -153,7 +152,6 @@ impl SandboxConfig {
         }
     }
 
-    /// The sandbox of one job.
     pub(crate) fn for_job<'a>(&'a self, job: &'a Path, groups: &'a JobCgroups) -> Sandbox<'a> {
         Sandbox { config: self, job, groups, writable: None }
     }

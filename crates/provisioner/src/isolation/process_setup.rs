@@ -87,7 +87,6 @@ pub(super) struct ProcessSetup {
     pub(super) probe_only: bool,
 }
 
-/// The namespaces of a process.
 #[derive(Debug)]
 pub(super) struct Namespaces {
     /// A user namespace, for users who may not create the others without one.

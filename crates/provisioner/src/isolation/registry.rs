@@ -117,7 +117,6 @@ impl DaemonRegistry {
         Ok(is_new)
     }
 
-    /// All registered paths.
     pub(crate) fn read(&self) -> RegisteredPaths {
         let mut registered = RegisteredPaths::default();
         for place in self.trusted() {

@@ -96,7 +96,6 @@ fn error_code(message: &str) -> &'static str {
     }
 }
 
-/// The state in a result.
 pub(super) fn state_of(result: &Result<JobResult, JobFailure>) -> Bytes {
     match result {
         Ok(JobResult::WorkspaceBuild(build)) => build.state.clone(),

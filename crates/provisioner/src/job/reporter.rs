@@ -139,7 +139,6 @@ impl Reporter {
 /// Buffered lines.
 type HeldLines = Vec<(LogLevel, String)>;
 
-/// The log of one stage.
 #[derive(Clone)]
 pub(crate) struct StageLog {
     reporter: Reporter,

@@ -57,21 +57,14 @@ pub enum Kind {
     User,
     /// A session or token.
     ApiKey,
-    /// An organization.
     Organization,
     /// A membership and its roles.
     Member,
-    /// A provisioner key.
     ProvisionerKey,
-    /// A provisioner daemon.
     ProvisionerDaemon,
-    /// A template.
     Template,
-    /// A version of a template.
     TemplateVersion,
-    /// A workspace.
     Workspace,
-    /// A build of a workspace.
     WorkspaceBuild,
     /// An uploaded archive.
     File,

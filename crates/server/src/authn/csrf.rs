@@ -20,7 +20,6 @@ pub const HEADER: &str = "x-csrf-token";
 /// Holds the same token.
 pub const COOKIE: &str = "csrf_token";
 
-/// The token of a session.
 #[must_use]
 pub fn token(session: &Secret) -> String {
     token::bound(session, "csrf", "")

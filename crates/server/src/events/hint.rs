@@ -33,7 +33,6 @@ pub enum Hint {
     Everything,
 }
 
-/// One message.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Message {
     /// The id of the sending server process.

@@ -49,7 +49,6 @@ pub struct ConnectionTimeouts {
     pub stall: Duration,
 }
 
-/// Why a connection is closed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum CloseReason {
     /// No request came. The connection is shut down gracefully.

@@ -104,7 +104,6 @@ fn broken(error: &(dyn std::error::Error + 'static)) -> Error {
     Error::bad_request("The request body could not be read.")
 }
 
-/// A JSON response.
 pub fn json(status: StatusCode, value: &impl Serialize) -> Response {
     match serde_json::to_vec(value) {
         Ok(mut bytes) => {

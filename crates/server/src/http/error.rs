@@ -101,7 +101,6 @@ impl Error {
         self
     }
 
-    /// The status.
     #[must_use]
     pub const fn status(&self) -> StatusCode {
         self.status

@@ -70,7 +70,6 @@ struct Counters {
 pub struct LimitStatus {
     /// Whether the request may go on.
     pub allowed: bool,
-    /// The limit.
     pub limit: u32,
     /// Requests left in this window.
     pub remaining: u32,
@@ -81,7 +80,6 @@ pub struct LimitStatus {
 }
 
 impl RateLimits {
-    /// Limiters as configured.
     #[must_use]
     pub fn new(limits: &crate::config::Limits) -> Self {
         let limits = limits.rate_limits.then_some([

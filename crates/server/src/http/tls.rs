@@ -40,9 +40,7 @@ pub enum Error {
     /// A pair that does not belong together, or a key of an unknown kind.
     #[error("certificate {} and key {} do not work together", certificate.display(), key.display())]
     Pair {
-        /// Certificate.
         certificate: PathBuf,
-        /// Key.
         key: PathBuf,
         /// Cause.
         #[source]

@@ -187,7 +187,6 @@ impl Metrics {
         self.0.ended.get_or_create(&ReasonLabels { reason }).inc();
     }
 
-    /// The labels of a tag set.
     fn set(&self, organization: OrganizationId, tags: &TagSet) -> TagSetLabels {
         let set = TagSetLabels { organization_id: organization.to_string(), tags: tags.to_string() };
         let mut known = self.0.known.lock();

@@ -62,7 +62,6 @@ fn open_end(text: &mut String) {
     }
 }
 
-/// Numbers of a tag set.
 #[derive(Default)]
 struct TagSetNumbers {
     waiting: i64,

@@ -22,10 +22,8 @@ pub enum Access {
     Daemon,
 }
 
-/// One row.
 #[derive(Debug, Clone)]
 pub struct Row {
-    /// Method.
     pub method: Method,
     /// Path with `{parameters}`.
     pub path: String,

@@ -56,7 +56,6 @@ pub async fn for_job(app: &App, tx: &mut Tx, job: &Job, at: Timestamp) -> Result
     count(app, tx, &demand(job), at).await
 }
 
-/// The requirements of a job.
 pub fn demand(job: &Job) -> JobRequirements<'_> {
     JobRequirements { organization: job.organization_id, provisioner: &job.provisioner, tags: &job.tags }
 }

@@ -18,7 +18,6 @@ use crate::http::Result;
 /// An agent without contact for so long is disconnected.
 const DISCONNECTED_AFTER: SignedDuration = SignedDuration::from_secs(30);
 
-/// The resources of one job.
 pub async fn of_job(app: &App, tx: &mut Tx, job: JobId) -> Result<Vec<WorkspaceResource>> {
     Ok(of_jobs(app, tx, &[job]).await?.remove(&job).unwrap_or_default())
 }

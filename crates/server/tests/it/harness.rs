@@ -15,7 +15,7 @@ use coder_server::routes::keys::create::open_session;
 use coder_server::routes::users::create;
 use coder_server::server::context;
 use coder_server::{App, Build, Config, Deps, Server};
-use coder_store::testing::{self, Database};
+use coder_store::testing::{self, TestDatabase};
 use coder_store::{Store, jobs, organizations, users};
 use http::{Method, Request, Response, StatusCode};
 use jiff::SignedDuration;
@@ -58,7 +58,7 @@ pub(crate) struct TestServer {
     pub(crate) app: App,
     pub(crate) clock: Arc<ManualClock>,
     service: Service,
-    database: Arc<Database>,
+    database: Arc<TestDatabase>,
 }
 
 impl TestServer {
@@ -74,7 +74,7 @@ impl TestServer {
         Some(Self::start(testing::postgres().await?, settings()).await)
     }
 
-    pub(crate) async fn start(database: Database, config: Config) -> Self {
+    pub(crate) async fn start(database: TestDatabase, config: Config) -> Self {
         Self::start_on(Arc::new(database), config, Arc::new(ManualClock::new(START))).await
     }
 
@@ -110,7 +110,7 @@ impl TestServer {
         self.database.execute(script).await;
     }
 
-    async fn start_on(database: Arc<Database>, config: Config, clock: Arc<ManualClock>) -> Self {
+    async fn start_on(database: Arc<TestDatabase>, config: Config, clock: Arc<ManualClock>) -> Self {
         let store =
             Store::open(&coder_store::Config::new(database.location.clone()), clock.now()).await.unwrap();
         let build = Build { compatible: "v2.30.0+0000000".to_owned(), product: "0.0.0-test".to_owned() };

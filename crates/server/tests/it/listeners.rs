@@ -26,7 +26,7 @@ struct Running {
     handle: Handle,
     stop: CancellationToken,
     task: tokio::task::JoinHandle<()>,
-    _database: testing::Database,
+    _database: testing::TestDatabase,
 }
 
 impl Running {

@@ -87,7 +87,6 @@ const fn variadic(
     Function { name, params, rest: Some(rest), run }
 }
 
-/// All functions.
 const FUNCTIONS: [&[Function]; 12] = [
     strings::FUNCTIONS,
     format::FUNCTIONS,
@@ -108,7 +107,6 @@ const FUNCTIONS: [&[Function]; 12] = [
     ],
 ];
 
-/// Calls a function.
 pub(crate) fn call(name: &str, mut values: Vec<Value>, evaluator: &Evaluator<'_>) -> Result<Value> {
     let budget = &evaluator.budget;
     budget.spend(NODE * (1 + values.len()))?;

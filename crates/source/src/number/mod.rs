@@ -26,7 +26,6 @@ const MAX_EXPONENT: u32 = 8192;
 /// Longest text of a number.
 const MAX_TEXT_SIZE: usize = 4096;
 
-/// A number.
 #[derive(Clone, Debug)]
 pub(crate) struct Number {
     negative: bool,

@@ -1,4 +1,5 @@
-//! Accounts elsewhere that users have connected, with the tokens of each: encrypted at rest as Terraform's states are.
+//! The accounts that users have connected at external authentication providers, and their tokens. The tokens are
+//! encrypted at rest, like Terraform's states.
 
 use coder_domain::ids::UserId;
 use coder_domain::secret::Secret;
@@ -9,39 +10,37 @@ use crate::encryption::keys::Owner;
 use crate::engine::{Row, Tx, sql, statements, values};
 use crate::{Error, Result};
 
-/// What a provider gave us for a user.
+/// The OAuth tokens that a provider issued for a user.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct OAuthTokens {
-    /// What builds get.
+    /// The token that builds get.
     pub access: Secret,
-    /// What gets another access token; empty when there is none.
+    /// Empty when the provider issued none.
     pub refresh: Secret,
-    /// When the access token ends, if it does.
+    /// Absent when the access token does not expire.
     pub expires_at: Option<Timestamp>,
 }
 
-/// A connected account.
+/// A user's connected account at a provider.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ExternalAuthLink {
-    /// Whose.
     pub user_id: UserId,
     /// The provider's id.
     pub provider_id: String,
-    /// Its tokens.
     pub tokens: OAuthTokens,
-    /// Why it can no longer be refreshed; empty while it can.
+    /// Why the access token cannot be refreshed any more; empty otherwise.
     pub refresh_failure: String,
     /// Grows with each new set of tokens.
     pub generation: i64,
     /// When it was first connected.
     pub created_at: Timestamp,
-    /// When it last got tokens.
+    /// When the tokens were last replaced.
     pub updated_at: Timestamp,
 }
 
-/// The document that is encrypted.
+/// The document is stored encrypted.
 #[derive(Serialize, Deserialize)]
-struct Kept {
+struct StoredTokens {
     access: String,
     refresh: String,
 }
@@ -66,21 +65,18 @@ statements! { "external_auth_links";
 /// The account of a user at a provider, if it is connected.
 ///
 /// # Errors
-/// [`Error::Corrupt`], and [`Error::RowKeyMissing`] when it is encrypted with a key that is not there.
+/// [`Error::Corrupt`], and [`Error::RowKeyMissing`] when it is encrypted with a key that is not configured.
 pub async fn find(tx: &mut Tx, user: UserId, provider: &str) -> Result<Option<ExternalAuthLink>> {
     let row = tx.fetch_opt(&FIND, values![user, provider.to_owned()]).await?;
     row.map(|row| read(tx, &row)).transpose()
 }
 
-/// The providers at which a user has an account connected.
-///
-/// # Errors
-/// Only when the database fails.
+/// The providers at which a user has a connected account.
 pub async fn list_providers(tx: &mut Tx, user: UserId) -> Result<Vec<String>> {
     tx.fetch(&LIST, values![user]).await?.iter().map(|row| row.get("provider_id")).collect()
 }
 
-/// Connects an account, in place of one that was connected before.
+/// Stores a connected account; replaces the user's earlier account at this provider.
 ///
 /// # Errors
 /// [`Error::Reference`] when there is no such user.
@@ -96,10 +92,8 @@ pub async fn put(
     tx.execute(&PUT, row).await.map(|_| ())
 }
 
-/// Keeps the tokens that came of refreshing `link`; says whether it was still as it was read.
-///
-/// # Errors
-/// Only when the database fails.
+/// Stores the refreshed tokens of `link`. Returns false, and stores nothing, when the row has changed since `link` was
+/// read.
 pub async fn update_refreshed(
     tx: &mut Tx,
     link: &ExternalAuthLink,
@@ -112,34 +106,28 @@ pub async fn update_refreshed(
     Ok(tx.execute(&REFRESH, row).await? > 0)
 }
 
-/// Notes that the provider refused to refresh `link`; says whether it was still as it was read.
-///
-/// # Errors
-/// Only when the database fails.
+/// Records that the provider refused to refresh `link`. Returns false, and stores nothing, when the row has changed
+/// since `link` was read.
 pub async fn update_failed(tx: &mut Tx, link: &ExternalAuthLink, why: &str) -> Result<bool> {
     let row = values![link.user_id, link.provider_id.clone(), link.generation, why.to_owned()];
     Ok(tx.execute(&FAIL, row).await? > 0)
 }
 
-/// Forgets an account; says whether it was connected.
-///
-/// # Errors
-/// Only when the database fails.
+/// Deletes a connected account. Returns whether there was one.
 pub async fn delete(tx: &mut Tx, user: UserId, provider: &str) -> Result<bool> {
     Ok(tx.execute(&DELETE, values![user, provider.to_owned()]).await? > 0)
 }
 
-/// Forgets all accounts of a user.
-///
-/// # Errors
-/// Only when the database fails.
+/// Deletes all connected accounts of a user.
 pub(crate) async fn delete_all(tx: &mut Tx, user: UserId) -> Result<()> {
     tx.execute(&DELETE_ALL, values![user]).await.map(|_| ())
 }
 
 fn seal(tx: &Tx, user: UserId, provider: &str, tokens: &OAuthTokens) -> Vec<u8> {
-    let kept =
-        Kept { access: tokens.access.expose().to_owned(), refresh: tokens.refresh.expose().to_owned() };
+    let kept = StoredTokens {
+        access: tokens.access.expose().to_owned(),
+        refresh: tokens.refresh.expose().to_owned(),
+    };
     let text = serde_json::to_vec(&kept).expect("two texts are JSON");
     tx.state_keys().seal(Owner::Link(user, provider), text)
 }
@@ -147,11 +135,11 @@ fn seal(tx: &Tx, user: UserId, provider: &str, tokens: &OAuthTokens) -> Vec<u8> 
 fn read(tx: &Tx, row: &Row) -> Result<ExternalAuthLink> {
     let (user_id, provider_id): (UserId, String) = (row.get("user_id")?, row.get("provider_id")?);
     let opened = tx.state_keys().open(Owner::Link(user_id, &provider_id), row.get("tokens")?)?;
-    let kept: Kept = serde_json::from_slice(&opened).map_err(|_| Error::Corrupt {
+    let kept: StoredTokens = serde_json::from_slice(&opened).map_err(|_| Error::Corrupt {
         table: "external_auth_links",
         column: "tokens",
         id: format!("{user_id} {provider_id}"),
-        detail: "it is not the document that is kept there".to_owned(),
+        detail: "not the expected document".to_owned(),
     })?;
     let tokens = OAuthTokens {
         access: Secret::new(kept.access),

@@ -1,5 +1,5 @@
-//! Provisioner keys. Only the hash of a secret is stored; a key that was deleted keeps its row, and its daemons theirs,
-//! until [`purge`].
+//! Provisioner keys. Only the hash of a secret is stored. A deleted key and its daemons keep their rows until
+//! [`purge`].
 
 use coder_domain::ids::{KeyId, OrganizationId};
 use coder_domain::key::{AllowList, KeyValidity, SecretVersion, Sha256Digest};
@@ -14,36 +14,35 @@ json_column!(AllowList);
 record! {
     /// A provisioner key, without its secret.
     pub struct Key {
-        /// Id; three are reserved ([`KeyId::BUILT_IN`] and its siblings).
+        /// Three ids are reserved ([`KeyId::BUILT_IN`] and the constants beside it).
         pub id: KeyId,
-        /// The one organization it admits daemons to.
+        /// Daemons with this key join this organization only.
         pub organization_id: OrganizationId,
-        /// Lower case; unique in the organization without regard to case among the keys that are not deleted.
+        /// Lower case. Unique in the organization, regardless of case, among the keys that are not deleted.
         pub name: String,
-        /// The tags of every daemon that joins with it; fixed.
+        /// The tags of every daemon that joins with this key. They never change.
         pub tags: TagSet,
-        /// When it was made.
         pub created_at: Timestamp = "created_us",
-        /// The first instant at which it is no longer valid.
+        /// The first instant at which the key is no longer valid.
         pub expires_at: Option<Timestamp> = "expires_us",
         /// When it was deleted.
         pub revoked_at: Option<Timestamp> = "revoked_us",
-        /// The first instant at which the secret before the last rotation is no longer valid.
+        /// The first instant at which the secret from before the last rotation is no longer valid.
         pub previous_until: Option<Timestamp> = "previous_until_us",
-        /// From where it may be used.
+        /// The addresses from which the key may be used.
         pub networks: AllowList,
-        /// When a daemon last joined with it, or was seen with it; written at most once a minute.
+        /// When a daemon last joined or was connected with this key. Written at most once a minute.
         pub last_used_at: Option<Timestamp> = "last_used_us",
-        /// From where that was, or empty.
+        /// The address of that daemon, or empty.
         pub last_used_address: String,
     }
 }
 
-/// Use of a key is written down again after this time, or when the address is another.
+/// The use of a key is recorded again after this time, or when the address differs.
 pub const USE_RECORD_INTERVAL: SignedDuration = SignedDuration::from_mins(1);
 
 impl Key {
-    /// An official key: valid from everywhere until it is deleted.
+    /// A key as the official server makes them: valid from every address until it is deleted.
     #[must_use]
     pub fn new(
         id: KeyId,
@@ -67,7 +66,7 @@ impl Key {
         }
     }
 
-    /// When and from where it may be used.
+    /// When and from which addresses the key may be used.
     #[must_use]
     pub fn validity(&self) -> KeyValidity {
         KeyValidity {
@@ -78,7 +77,7 @@ impl Key {
         }
     }
 
-    /// Whether its use from `address` now should be written down with [`update_used`].
+    /// Whether a use from `address` at `now` should be recorded with [`update_used`].
     #[must_use]
     pub fn should_record_use(&self, address: &str, now: Timestamp) -> bool {
         let noted = |at| now.duration_since(at).abs() < USE_RECORD_INTERVAL;
@@ -86,14 +85,12 @@ impl Key {
     }
 }
 
-/// A key that somebody showed the secret of.
+/// A key that was found by a secret.
 #[derive(Clone, Debug, PartialEq)]
 pub struct MatchedKey {
-    /// The key, which may be expired or deleted: ask its [`Key::validity`].
+    /// May be expired or deleted: check its [`Key::validity`].
     pub key: Key,
-    /// Which of its secrets it was.
     pub generation: SecretVersion,
-    /// The hash of that secret.
     pub hashed_secret: Sha256Digest,
 }
 
@@ -149,19 +146,13 @@ pub async fn insert(tx: &mut Tx, key: &Key, hashed_secret: Sha256Digest) -> Resu
     tx.execute(&INSERT, row).await.map(|_| ())
 }
 
-/// By id, reserved and deleted ones included.
-///
-/// # Errors
-/// Only when the database fails.
+/// Finds a key by id, including reserved and deleted keys.
 pub async fn find(tx: &mut Tx, id: KeyId) -> Result<Option<Key>> {
     tx.fetch_opt(&FIND, values![id]).await?.as_ref().map(Key::from_row).transpose()
 }
 
-/// By the hash of a secret that somebody showed, whatever became of the key; the stored hash is compared again in
-/// constant time. Ask [`KeyValidity::check`] before it is let in.
-///
-/// # Errors
-/// Only when the database fails.
+/// Finds a key by the hash of a secret, including expired and deleted keys. The stored hash is compared again in
+/// constant time. Call [`KeyValidity::check`] before the daemon is accepted.
 pub async fn find_by_secret(tx: &mut Tx, hashed_secret: Sha256Digest) -> Result<Option<MatchedKey>> {
     for row in tx.fetch(&FIND_SHOWN, values![hashed_secret]).await? {
         let stored: Sha256Digest = row.get("secret")?;
@@ -174,10 +165,8 @@ pub async fn find_by_secret(tx: &mut Tx, hashed_secret: Sha256Digest) -> Result<
     Ok(None)
 }
 
-/// By the hash of its newest secret, unless it was deleted. [`find_by_secret`] knows the terms too.
-///
-/// # Errors
-/// Only when the database fails.
+/// Finds a key that is not deleted by the hash of its newest secret. [`find_by_secret`] also checks when and where it
+/// may be used.
 pub async fn find_by_hash(tx: &mut Tx, hashed_secret: Sha256Digest) -> Result<Option<Key>> {
     let shown = find_by_secret(tx, hashed_secret).await?;
     let valid =
@@ -185,43 +174,31 @@ pub async fn find_by_hash(tx: &mut Tx, hashed_secret: Sha256Digest) -> Result<Op
     Ok(shown.filter(valid).map(|shown| shown.key))
 }
 
-/// By name, without regard to case, reserved ones included, deleted ones not.
-///
-/// # Errors
-/// Only when the database fails.
+/// Finds a key by name, regardless of case. Includes reserved keys and excludes deleted ones.
 pub async fn find_by_name(tx: &mut Tx, organization: OrganizationId, name: &str) -> Result<Option<Key>> {
     let row = tx.fetch_opt(&FIND_BY_NAME, values![organization, name.to_lowercase()]).await?;
     row.as_ref().map(Key::from_row).transpose()
 }
 
-/// The keys of an organization by age, reserved ones included (they belong to the default organization), deleted ones
-/// not.
-///
-/// # Errors
-/// Only when the database fails.
+/// The keys of an organization, oldest first. Includes reserved keys (they belong to the default organization) and
+/// excludes deleted ones.
 pub async fn list(tx: &mut Tx, organization: OrganizationId) -> Result<Vec<Key>> {
     tx.fetch(&LIST, values![organization]).await?.iter().map(Key::from_row).collect()
 }
 
-/// Expired keys whose daemons still hold jobs: these must end.
-///
-/// # Errors
-/// Only when the database fails.
+/// Expired keys whose daemons still hold jobs. Those jobs must end.
 pub async fn list_expired_in_use(tx: &mut Tx, now: Timestamp) -> Result<Vec<KeyId>> {
     tx.fetch(&LIST_EXPIRED_IN_USE, values![now]).await?.iter().map(|row| row.get("id")).collect()
 }
 
-/// Those of these keys that were deleted or have expired.
-///
-/// # Errors
-/// Only when the database fails.
+/// The given keys that are deleted or expired.
 pub async fn list_ended(tx: &mut Tx, ids: &[KeyId], now: Timestamp) -> Result<Vec<KeyId>> {
     let mut parameters = vec![crate::engine::list(ids.iter().copied())];
     parameters.extend(values![now]);
     tx.fetch(&LIST_ENDED, parameters).await?.iter().map(|row| row.get("id")).collect()
 }
 
-/// Gives a key a new secret; what was its secret stays valid until `previous_until`, an older one ends at once.
+/// Gives a key a new secret. The present secret stays valid until `previous_until`; an older one ends at once.
 ///
 /// # Errors
 /// [`Error::Stale`](crate::Error::Stale) when it was deleted, is reserved, or was rotated at the same time.
@@ -241,7 +218,7 @@ pub async fn rotate(
     tx.change_one(&ROTATE, values![id, current, new_secret, previous_until]).await
 }
 
-/// Sets or removes the end of a key.
+/// Sets or removes the expiry of a key.
 ///
 /// # Errors
 /// [`Error::Stale`](crate::Error::Stale) when it was deleted or is reserved.
@@ -257,23 +234,17 @@ pub async fn update_networks(tx: &mut Tx, id: KeyId, networks: &AllowList) -> Re
     tx.change_one(&SET_NETWORKS, values![id, *networks]).await
 }
 
-/// Writes down that a key is used, at most once in [`USE_RECORD_INTERVAL`] from one address; says whether it did. Ask
+/// Records the use of a key, at most once in [`USE_RECORD_INTERVAL`] for one address. Returns whether it wrote. Call
 /// [`Key::should_record_use`] first, which needs no statement.
-///
-/// # Errors
-/// Only when the database fails.
 pub async fn update_used(tx: &mut Tx, id: KeyId, address: &str, now: Timestamp) -> Result<bool> {
     let noted = now.checked_sub(USE_RECORD_INTERVAL).unwrap_or(Timestamp::MIN);
     Ok(tx.execute(&NOTE_USE, values![id, now, address.to_owned(), noted]).await? > 0)
 }
 
-/// Deletes a key: it is valid no more and its name is free; returns its id, or none when there is no such key or it is
-/// reserved. The rows of its daemons stay until [`purge`], so that nobody else takes their jobs over and the reason why
-/// a job waits can be told; lists of daemons leave them out once their jobs have ended. End their jobs
+/// Deletes a key, so that its name can be used again. Returns its id, or none when the key does not exist or is
+/// reserved. The rows of its daemons stay until [`purge`]: no other daemon takes over their jobs, and the explanation
+/// of a waiting job can name them. Lists of daemons omit them once their jobs have ended. End their jobs
 /// ([`jobs::list_of_key`](crate::jobs::list_of_key)) in the same transaction.
-///
-/// # Errors
-/// Only when the database fails.
 pub async fn revoke(
     tx: &mut Tx,
     organization: OrganizationId,
@@ -284,10 +255,8 @@ pub async fn revoke(
     row.map(|row| row.get("id")).transpose()
 }
 
-/// Removes keys deleted before `before`, with their daemons' rows, except while one of these holds an open job.
-///
-/// # Errors
-/// Only when the database fails.
+/// Removes keys that were deleted before `before`, with the rows of their daemons. A key stays while one of its daemons
+/// holds an open job.
 pub async fn purge(tx: &mut Tx, before: Timestamp) -> Result<u64> {
     tx.execute(&PURGE, values![before]).await
 }

@@ -1,4 +1,4 @@
-//! Who uses the deployment, and with which credentials. The modules are exported at the root of the crate.
+//! Users, organizations and their credentials. The modules are exported at the root of the crate.
 
 pub mod external_auth_links;
 pub mod keys;

@@ -1,4 +1,4 @@
-//! Organizations and who belongs to them.
+//! Organizations and their members.
 
 use coder_domain::ids::{OrganizationId, UserId};
 use jiff::Timestamp;
@@ -7,21 +7,16 @@ use crate::Result;
 use crate::engine::{Tx, list as list_value, record, sql, statements, values};
 
 record! {
-    /// An organization.
     pub struct Organization {
-        /// Id.
         pub id: OrganizationId,
-        /// Unique without regard to case.
+        /// Unique regardless of case.
         pub name: String,
-        /// For people.
         pub display_name: String,
-        /// Free text.
         pub description: String,
         /// URL or emoji path.
         pub icon: String,
-        /// Whether this is the one that `default` means.
+        /// Whether `default` names this organization.
         pub is_default: bool,
-        /// When it was made.
         pub created_at: Timestamp = "created_us",
         /// When it was last changed.
         pub updated_at: Timestamp = "updated_us",
@@ -29,11 +24,9 @@ record! {
 }
 
 record! {
-    /// A user's membership.
+    /// A user's membership in an organization.
     pub struct Member {
-        /// The organization.
         pub organization_id: OrganizationId,
-        /// The member.
         pub user_id: UserId,
         /// Names of organization roles, without the implied `organization-member`.
         pub roles: Vec<String>,
@@ -89,51 +82,35 @@ pub async fn insert(tx: &mut Tx, organization: &Organization) -> Result<()> {
     tx.execute(&INSERT, row).await.map(|_| ())
 }
 
-/// By id.
-///
-/// # Errors
-/// Only when the database fails.
 pub async fn find(tx: &mut Tx, id: OrganizationId) -> Result<Option<Organization>> {
     tx.fetch_opt(&FIND, values![id]).await?.as_ref().map(Organization::from_row).transpose()
 }
 
-/// By name, without regard to case.
-///
-/// # Errors
-/// Only when the database fails.
+/// Finds one by name, regardless of case.
 pub async fn find_by_name(tx: &mut Tx, name: &str) -> Result<Option<Organization>> {
     let row = tx.fetch_opt(&FIND_BY_NAME, values![name.to_lowercase()]).await?;
     row.as_ref().map(Organization::from_row).transpose()
 }
 
-/// The default organization; it always exists.
-///
-/// # Errors
-/// Only when the database fails.
+/// The default organization, which always exists.
 pub async fn get_default(tx: &mut Tx) -> Result<Organization> {
     Organization::from_row(&tx.fetch_one(&DEFAULT, vec![]).await?)
 }
 
-/// All, by name.
-///
-/// # Errors
-/// Only when the database fails.
+/// All organizations, by name.
 pub async fn list(tx: &mut Tx) -> Result<Vec<Organization>> {
     tx.fetch(&LIST, vec![]).await?.iter().map(Organization::from_row).collect()
 }
 
-/// Those a user belongs to, by name.
-///
-/// # Errors
-/// Only when the database fails.
+/// The organizations of a user, by name.
 pub async fn list_of_user(tx: &mut Tx, user: UserId) -> Result<Vec<Organization>> {
     tx.fetch(&LIST_OF_USER, values![user]).await?.iter().map(Organization::from_row).collect()
 }
 
-/// Changes name and texts.
+/// Changes name, display name, description and icon.
 ///
 /// # Errors
-/// A conflict on `name_lower`; [`crate::Error::Stale`] when it is gone.
+/// A conflict on `name_lower`; [`crate::Error::Stale`] when it does not exist any more.
 pub async fn update(tx: &mut Tx, changed: &Organization) -> Result<()> {
     let row = values![
         changed.id,
@@ -147,10 +124,10 @@ pub async fn update(tx: &mut Tx, changed: &Organization) -> Result<()> {
     tx.change_one(&UPDATE, row).await
 }
 
-/// Marks an organization as deleted; the default one cannot be.
+/// Marks an organization as deleted.
 ///
 /// # Errors
-/// [`crate::Error::Stale`] when it is gone or is the default one.
+/// [`crate::Error::Stale`] when it is deleted already or is the default organization.
 pub async fn delete(tx: &mut Tx, id: OrganizationId, now: Timestamp) -> Result<()> {
     tx.change_one(&DELETE, values![id, now]).await
 }
@@ -163,19 +140,12 @@ pub async fn insert_member(tx: &mut Tx, member: &Member) -> Result<()> {
     tx.execute(&INSERT_MEMBER, member.values()).await.map(|_| ())
 }
 
-/// One membership.
-///
-/// # Errors
-/// Only when the database fails.
 pub async fn find_member(tx: &mut Tx, organization: OrganizationId, user: UserId) -> Result<Option<Member>> {
     let row = tx.fetch_opt(&FIND_MEMBER, values![organization, user]).await?;
     row.as_ref().map(Member::from_row).transpose()
 }
 
 /// The members of an organization by username.
-///
-/// # Errors
-/// Only when the database fails.
 pub async fn list_members(
     tx: &mut Tx,
     organization: OrganizationId,
@@ -186,10 +156,7 @@ pub async fn list_members(
     rows.iter().map(Member::from_row).collect()
 }
 
-/// All memberships of some users, oldest first for each.
-///
-/// # Errors
-/// Only when the database fails.
+/// All memberships of these users, oldest first for each user.
 pub async fn list_memberships(tx: &mut Tx, users: &[UserId]) -> Result<Vec<Member>> {
     let rows = tx.fetch(&LIST_MEMBERSHIPS, vec![list_value(users.iter().copied())]).await?;
     rows.iter().map(Member::from_row).collect()

@@ -1,4 +1,4 @@
-//! Whose a token is, and what its user may do: one statement for every authenticated request.
+//! A token with its user and the user's roles: the one statement that every authenticated request needs.
 
 use coder_domain::ids::{OrganizationId, UserId};
 
@@ -7,19 +7,19 @@ use crate::engine::{Row, Tx, sql, statements, values};
 use crate::tokens::ApiKey;
 use crate::users::{self, User};
 
-/// A token with its user.
+/// A token with its user and the user's roles.
 #[derive(Clone, Debug, PartialEq)]
 pub struct UserSession {
     /// The token.
     pub key: ApiKey,
-    /// Its user, who is not deleted.
+    /// Never a deleted user.
     pub user: User,
-    /// The user's organizations, with the names of the roles held there.
+    /// The user's organizations, with the names of the user's roles there.
     pub memberships: Vec<(OrganizationId, Vec<String>)>,
 }
 
 statements! { "api_keys";
-    /// One row per membership, or one without.
+    /// One row per membership, or one row with nulls for a user without memberships.
     FIND = sql("select person.id, person.username, person.email, person.name, person.avatar_url,
         person.theme_preference, person.status, person.login_type, person.password_hash, person.site_roles,
         person.is_system, person.created_us, person.updated_us, person.last_seen_us,
@@ -33,17 +33,14 @@ statements! { "api_keys";
             join organizations as organization on organization.id = membership.organization_id
             where not organization.deleted) as member on member.user_id = person.id
         where token.id = $1 order by member.organization_id");
-    /// Deleting a parent of the one that stays would delete that, too.
+    /// The parents of the kept token stay, because deleting a parent deletes its children.
     DELETE_OTHERS = sql("delete from api_keys where user_id = $1 and id not in (
         with recursive kept (id, parent_id) as (select id, parent_id from api_keys where id = $2
             union select parent.id, parent.parent_id from api_keys as parent join kept on parent.id = kept.parent_id)
         select id from kept)");
 }
 
-/// By the public half of the token.
-///
-/// # Errors
-/// Only when the database fails.
+/// Finds a key by the public half of the token.
 pub async fn find(tx: &mut Tx, id: &str) -> Result<Option<UserSession>> {
     let rows = tx.fetch(&FIND, values![id.to_owned()]).await?;
     let Some(first) = rows.first() else { return Ok(None) };
@@ -73,10 +70,7 @@ pub async fn find(tx: &mut Tx, id: &str) -> Result<Option<UserSession>> {
     Ok(Some(UserSession { key, user, memberships }))
 }
 
-/// Ends all sessions and tokens of a user but one, and the parents of that one.
-///
-/// # Errors
-/// Only when the database fails.
+/// Deletes all sessions and tokens of a user, except one and its parents.
 pub async fn delete_others(tx: &mut Tx, user: UserId, kept: &str) -> Result<u64> {
     tx.execute(&DELETE_OTHERS, values![user, kept.to_owned()]).await
 }

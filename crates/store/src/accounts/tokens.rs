@@ -1,5 +1,5 @@
-//! API keys: sessions and tokens. Only the hash of the secret half is stored. A key that another key minted names it as
-//! its parent: it is deleted with the parent, and never lives longer.
+//! API keys: sessions and tokens. Only the hash of the secret half is stored. A key that was created with another key
+//! has that key as its parent: it is deleted with the parent and never outlives it.
 
 use coder_domain::ids::UserId;
 use coder_domain::key::Sha256Digest;
@@ -14,11 +14,10 @@ record! {
     pub struct ApiKey {
         /// The public half of the token, ten characters.
         pub id: String,
-        /// Whose it is.
         pub user_id: UserId,
         /// SHA-256 of the secret half.
         pub hashed_secret: Sha256Digest,
-        /// How it came to be; `Token` for API tokens.
+        /// How the user signed in; `Token` for API tokens.
         pub login_type: LoginType,
         /// Unique among the user's tokens, or empty.
         pub token_name: String,
@@ -26,34 +25,33 @@ record! {
         pub scopes: Vec<String>,
         /// For example `*:*`.
         pub allow_list: Vec<String>,
-        /// How long it lives from each extension, in seconds.
+        /// The lifetime after each use, in seconds.
         pub lifetime_seconds: i64,
-        /// Who used it last.
+        /// The address that used it last.
         pub ip_address: String,
-        /// When it was made.
         pub created_at: Timestamp = "created_us",
         /// When it was last changed.
         pub updated_at: Timestamp = "updated_us",
-        /// When it was last used (written at most hourly).
+        /// Written at most once an hour.
         pub last_used_at: Timestamp = "last_used_us",
         /// When it ends.
         pub expires_at: Timestamp = "expires_us",
-        /// The key that minted it; none for one that a signed-in person made.
+        /// The key with which this key was created; none when a signed-in person created it.
         pub parent_id: Option<String>,
-        /// The latest end that use can extend it to; none without a parent.
+        /// The expiry cannot be extended beyond this; none without a parent.
         pub not_after: Option<Timestamp> = "not_after_us",
     }
 }
 
 impl ApiKey {
-    /// Whether a person who signed in holds it: a session that no other key minted and that belongs to no workspace.
-    /// What it mints is independent of it, so that signing out of a browser ends neither the command line nor CI.
+    /// Whether this is the session of a person who signed in: it has no parent and belongs to no workspace. Keys that
+    /// are created with it do not depend on it, so that signing out of a browser ends neither the command line nor CI.
     #[must_use]
     pub fn is_sign_in(&self) -> bool {
         self.parent_id.is_none() && self.login_type != LoginType::Token && self.token_name.is_empty()
     }
 
-    /// The end that use at `now` extends it to; never later than [`Self::not_after`].
+    /// The expiry after a use at `now`; never later than [`Self::not_after`].
     #[must_use]
     pub fn extended(&self, now: Timestamp) -> Timestamp {
         let end =
@@ -72,7 +70,7 @@ macro_rules! columns {
 statements! { "api_keys";
     INSERT = sql(concat!("insert into api_keys (", columns!(),
         ") values ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14, $15)"));
-    /// The conflict is always with a token of the same user and name.
+    /// A conflict is always with a token of the same user and name.
     REPLACE = sql(concat!("insert into api_keys (", columns!(),
         ") values ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14, $15)
         on conflict (user_id, token_name) where token_name <> '' do update set id = excluded.id,
@@ -112,53 +110,41 @@ pub async fn insert(tx: &mut Tx, key: &ApiKey) -> Result<()> {
     tx.execute(&INSERT, key.values()).await.map(|_| ())
 }
 
-/// Puts a key in the place of the user's one of this name, or adds it; the old one is gone at once.
+/// Replaces the user's key of this name, or adds the key. The replaced key is invalid at once.
 ///
 /// # Errors
-/// [`crate::Error::Reference`] when the old one has minted others: delete it first.
+/// [`crate::Error::Reference`] when the replaced key is the parent of other keys: delete it first.
 pub async fn replace(tx: &mut Tx, key: &ApiKey) -> Result<()> {
     tx.execute(&REPLACE, key.values()).await.map(|_| ())
 }
 
-/// By the public half of the token.
-///
-/// # Errors
-/// Only when the database fails.
+/// Finds a key by the public half of the token.
 pub async fn find(tx: &mut Tx, id: &str) -> Result<Option<ApiKey>> {
     tx.fetch_opt(&FIND, values![id.to_owned()]).await?.as_ref().map(ApiKey::from_row).transpose()
 }
 
-/// By exact name.
-///
-/// # Errors
-/// Only when the database fails.
+/// Finds one by its exact name.
 pub async fn find_by_name(tx: &mut Tx, user: UserId, name: &str) -> Result<Option<ApiKey>> {
     let row = tx.fetch_opt(&FIND_BY_NAME, values![user, name.to_owned()]).await?;
     row.as_ref().map(ApiKey::from_row).transpose()
 }
 
-/// The API tokens (not sessions) of a user, or of everybody, oldest first.
-///
-/// # Errors
-/// Only when the database fails.
+/// The API tokens (not sessions) of one user or of all users, oldest first.
 pub async fn list_tokens(tx: &mut Tx, user: Option<UserId>) -> Result<Vec<ApiKey>> {
     tx.fetch(&LIST_TOKENS, values![user]).await?.iter().map(ApiKey::from_row).collect()
 }
 
-/// Those of these tokens that are gone or have expired.
-///
-/// # Errors
-/// Only when the database fails.
+/// The given tokens that are deleted or expired.
 pub async fn list_ended(tx: &mut Tx, ids: &[String], now: Timestamp) -> Result<Vec<String>> {
     let mut parameters = vec![crate::engine::list(ids.iter().cloned())];
     parameters.extend(values![now]);
     tx.fetch(&LIST_ENDED, parameters).await?.iter().map(|row| row.get("value")).collect()
 }
 
-/// Notes use, and moves the end of life.
+/// Records a use and extends the expiry.
 ///
 /// # Errors
-/// [`crate::Error::Stale`] when the key is gone.
+/// [`crate::Error::Stale`] when the key does not exist any more.
 pub async fn update_used(
     tx: &mut Tx,
     id: &str,
@@ -169,59 +155,42 @@ pub async fn update_used(
     tx.change_one(&TOUCH, values![id.to_owned(), now, expires_at, ip.to_owned()]).await
 }
 
-/// Removes a key, and with it all that it minted; [`list_affected_users`] says whose.
+/// Deletes a key and its children. [`list_affected_users`] lists the users whose keys are deleted.
 ///
 /// # Errors
-/// [`crate::Error::Stale`] when it is gone.
+/// [`crate::Error::Stale`] when it does not exist any more.
 pub async fn delete(tx: &mut Tx, id: &str) -> Result<()> {
     tx.change_one(&DELETE, values![id.to_owned()]).await
 }
 
-/// Removes the key of this name, if there is one; says whether there was.
-///
-/// # Errors
-/// Only when the database fails.
+/// Deletes the key of this name. Returns whether there was one.
 pub async fn delete_by_name(tx: &mut Tx, user: UserId, name: &str) -> Result<bool> {
     Ok(tx.execute(&DELETE_BY_NAME, values![user, name.to_owned()]).await? > 0)
 }
 
-/// As [`delete_by_name`], unless the key has minted others; says whether it was removed.
-///
-/// # Errors
-/// Only when the database fails.
+/// Like [`delete_by_name`], but keeps a key that has children. Returns whether it was deleted.
 pub async fn delete_unless_parent(tx: &mut Tx, user: UserId, name: &str) -> Result<bool> {
     Ok(tx.execute(&DELETE_CHILDLESS, values![user, name.to_owned()]).await? > 0)
 }
 
-/// Whose keys end with all keys of a user, or with the one named: the user's, and those of others for whom they minted.
-///
-/// # Errors
-/// Only when the database fails.
+/// The users whose keys are deleted together with one key, or with all keys, of a user: this user and the owners of
+/// child keys.
 pub async fn list_affected_users(tx: &mut Tx, user: UserId, id: Option<&str>) -> Result<Vec<UserId>> {
     let rows = tx.fetch(&USERS_BELOW, values![user, id.map(str::to_owned)]).await?;
     rows.iter().map(|row| row.get("user_id")).collect()
 }
 
-/// Removes the keys that a user's keys minted for other people.
-///
-/// # Errors
-/// Only when the database fails.
+/// Deletes the children of a user's keys that belong to other users.
 pub async fn delete_for_others(tx: &mut Tx, user: UserId) -> Result<u64> {
     tx.execute(&DELETE_FOR_OTHERS, values![user]).await
 }
 
-/// Removes all keys of a user, and with them all that they minted.
-///
-/// # Errors
-/// Only when the database fails.
+/// Deletes all keys of a user and their children.
 pub async fn delete_of_user(tx: &mut Tx, user: UserId) -> Result<u64> {
     tx.execute(&DELETE_OF_USER, values![user]).await
 }
 
 /// Removes at most `limit` keys that expired before `before`.
-///
-/// # Errors
-/// Only when the database fails.
 pub async fn purge(tx: &mut Tx, before: Timestamp, limit: i64) -> Result<u64> {
     tx.execute(&PURGE, values![before, limit]).await
 }

@@ -1,4 +1,4 @@
-//! People and service accounts, and their Git SSH keys.
+//! User accounts and their Git SSH keys.
 
 use std::str::FromStr;
 
@@ -11,7 +11,7 @@ use crate::engine::{
 };
 use crate::{Result, external_auth_links};
 
-/// An enum stored as one of a few words.
+/// An enum that is stored as a word.
 macro_rules! words {
     ($(#[$meta:meta])* pub enum $name:ident { $($(#[$doc:meta])* $variant:ident = $word:literal,)* }) => {
         $(#[$meta])*
@@ -21,7 +21,7 @@ macro_rules! words {
         }
 
         impl $name {
-            /// The word used in JSON and in the database.
+            /// The word in JSON and in the database.
             #[must_use]
             pub const fn as_str(self) -> &'static str {
                 match self {
@@ -46,7 +46,7 @@ macro_rules! words {
                 self.as_str().to_owned().to_value()
             }
             fn read(row: &Row, column: &'static str) -> Result<Option<Self>> {
-                let parse = |text: String| text.parse().map_err(|_| row.corrupt(column, "not a word of its list"));
+                let parse = |text: String| text.parse().map_err(|_| row.corrupt(column, "not one of the expected words"));
                 String::read(row, column)?.map(parse).transpose()
             }
         }
@@ -58,15 +58,15 @@ words! {
     pub enum UserStatus {
         /// In use.
         Active = "active",
-        /// Not used yet, or not for long; becomes active by use.
+        /// Not used yet, or not used for long. Becomes active with the next use.
         Dormant = "dormant",
-        /// Locked by an administrator.
+        /// Suspended by an administrator.
         Suspended = "suspended",
     }
 }
 
 words! {
-    /// How an account, or a session, logs in.
+    /// How an account or a session authenticates.
     pub enum LoginType {
         /// With e-mail and password.
         Password = "password",
@@ -74,9 +74,9 @@ words! {
         Github = "github",
         /// Through OpenID Connect.
         Oidc = "oidc",
-        /// With an API token; only sessions have this one.
+        /// With an API token. Only API keys have this type.
         Token = "token",
-        /// Not at all.
+        /// The account cannot sign in.
         None = "none",
     }
 }
@@ -84,13 +84,12 @@ words! {
 record! {
     /// An account.
     pub struct User {
-        /// Id.
         pub id: UserId,
-        /// Unique without regard to case.
+        /// Unique regardless of case.
         pub username: String,
-        /// Unique without regard to case, unless empty.
+        /// Unique regardless of case, unless empty.
         pub email: String,
-        /// The person's name.
+        /// The person's full name.
         pub name: String,
         /// Picture.
         pub avatar_url: String,
@@ -100,13 +99,12 @@ record! {
         pub status: UserStatus,
         /// How it logs in.
         pub login_type: LoginType,
-        /// Hashed password; none for other login types.
+        /// Empty for other login types.
         pub password_hash: Option<Secret>,
         /// Names of site roles, without the implied `member`.
         pub site_roles: Vec<String>,
-        /// Whether it belongs to the system (prebuilds) and is hidden from lists.
+        /// Whether this is a system account (prebuilds), which lists omit.
         pub is_system: bool,
-        /// When it was made.
         pub created_at: Timestamp = "created_us",
         /// When it was last changed.
         pub updated_at: Timestamp = "updated_us",
@@ -118,29 +116,27 @@ record! {
 record! {
     /// A user's key pair for Git.
     pub struct GitSshKey {
-        /// Whose.
         pub user_id: UserId,
         /// One line of authorized_keys.
         pub public_key: String,
         /// PEM.
         pub private_key: Secret,
-        /// When it was made.
         pub created_at: Timestamp = "created_us",
-        /// When it was replaced.
+        /// When the key was last replaced.
         pub updated_at: Timestamp = "updated_us",
     }
 }
 
-/// Which users a list has; every condition must hold.
+/// Selects the users of a list. All conditions must hold.
 #[derive(Clone, Debug, Default)]
 pub struct Filter {
-    /// Part of the username, e-mail address or name.
+    /// Part of the username, email address or name.
     pub search: Option<String>,
     /// One of these.
     pub status: Option<Vec<UserStatus>>,
     /// One of these.
     pub login_type: Option<Vec<LoginType>>,
-    /// Has this site role.
+    /// Only users with this site role.
     pub role: Option<String>,
     /// Only these.
     pub ids: Option<Vec<UserId>>,
@@ -196,7 +192,7 @@ statements! { "users";
 pub async fn insert(tx: &mut Tx, user: &User) -> Result<()> {
     let mut row = user.values();
     row.extend(values![user.username.to_lowercase(), user.email.to_lowercase(), user.name.to_lowercase()]);
-    // The column itself is never null; an account without a password has an empty hash, which no password has.
+    // The column is never null. An account without a password has an empty hash, which no password produces.
     if user.password_hash.is_none() {
         row[8] = Value::Text(String::new());
     }
@@ -209,10 +205,6 @@ pub(crate) fn read(row: &Row) -> Result<User> {
     Ok(user)
 }
 
-/// By id.
-///
-/// # Errors
-/// Only when the database fails.
 pub async fn find(tx: &mut Tx, id: UserId) -> Result<Option<User>> {
     tx.fetch_opt(&FIND, values![id]).await?.as_ref().map(read).transpose()
 }
@@ -225,34 +217,22 @@ pub async fn get(tx: &mut Tx, id: UserId) -> Result<User> {
     read(&tx.fetch_one(&FIND, values![id]).await?)
 }
 
-/// By username, without regard to case.
-///
-/// # Errors
-/// Only when the database fails.
+/// Finds a user by username, regardless of case.
 pub async fn find_by_username(tx: &mut Tx, username: &str) -> Result<Option<User>> {
     tx.fetch_opt(&FIND_BY_USERNAME, values![username.to_lowercase()]).await?.as_ref().map(read).transpose()
 }
 
-/// By e-mail address, without regard to case.
-///
-/// # Errors
-/// Only when the database fails.
+/// Finds a user by email address, regardless of case.
 pub async fn find_by_email(tx: &mut Tx, email: &str) -> Result<Option<User>> {
     tx.fetch_opt(&FIND_BY_EMAIL, values![email.to_lowercase()]).await?.as_ref().map(read).transpose()
 }
 
-/// Those of `ids` that exist, deleted and system accounts included: for showing who did something.
-///
-/// # Errors
-/// Only when the database fails.
+/// The existing users of `ids`, including deleted and system accounts. For showing who did something.
 pub async fn find_many(tx: &mut Tx, ids: &[UserId]) -> Result<Vec<User>> {
     tx.fetch(&FIND_MANY, vec![list_value(ids.iter().copied())]).await?.iter().map(read).collect()
 }
 
 /// Whether the first user exists.
-///
-/// # Errors
-/// Only when the database fails.
 pub async fn any(tx: &mut Tx) -> Result<bool> {
     tx.fetch_one(&ANY, vec![]).await?.get("found")
 }
@@ -268,19 +248,13 @@ fn filter_values(filter: &Filter) -> Vec<Value> {
 }
 
 /// A page of users by username, without system accounts.
-///
-/// # Errors
-/// Only when the database fails.
 pub async fn list(tx: &mut Tx, filter: &Filter, limit: i64, offset: i64) -> Result<Vec<User>> {
     let mut parameters = filter_values(filter);
     parameters.extend(values![limit, offset]);
     tx.fetch(&LIST, parameters).await?.iter().map(read).collect()
 }
 
-/// How many users a filter lets through.
-///
-/// # Errors
-/// Only when the database fails.
+/// The number of users that match a filter.
 pub async fn count(tx: &mut Tx, filter: &Filter) -> Result<i64> {
     tx.fetch_one(&COUNT, filter_values(filter)).await?.get("total")
 }
@@ -288,7 +262,7 @@ pub async fn count(tx: &mut Tx, filter: &Filter) -> Result<i64> {
 /// Changes username and name.
 ///
 /// # Errors
-/// A conflict on `username_lower`; [`crate::Error::Stale`] when the user is gone.
+/// A conflict on `username_lower`; [`crate::Error::Stale`] when the user does not exist any more.
 pub async fn update_profile(
     tx: &mut Tx,
     id: UserId,
@@ -304,7 +278,7 @@ pub async fn update_profile(
 /// Replaces the hashed password.
 ///
 /// # Errors
-/// [`crate::Error::Stale`] when the user is gone.
+/// [`crate::Error::Stale`] when the user does not exist any more.
 pub async fn update_password(tx: &mut Tx, id: UserId, hash: &Secret, now: Timestamp) -> Result<()> {
     tx.change_one(&UPDATE_PASSWORD, values![id, *hash, now]).await
 }
@@ -312,7 +286,7 @@ pub async fn update_password(tx: &mut Tx, id: UserId, hash: &Secret, now: Timest
 /// Changes the status.
 ///
 /// # Errors
-/// [`crate::Error::Stale`] when the user is gone.
+/// [`crate::Error::Stale`] when the user does not exist any more.
 pub async fn update_status(tx: &mut Tx, id: UserId, status: UserStatus, now: Timestamp) -> Result<()> {
     tx.change_one(&UPDATE_STATUS, values![id, status, now]).await
 }
@@ -320,40 +294,35 @@ pub async fn update_status(tx: &mut Tx, id: UserId, status: UserStatus, now: Tim
 /// Replaces the site roles.
 ///
 /// # Errors
-/// [`crate::Error::Stale`] when the user is gone.
+/// [`crate::Error::Stale`] when the user does not exist any more.
 pub async fn update_roles(tx: &mut Tx, id: UserId, roles: &[String], now: Timestamp) -> Result<()> {
     tx.change_one(&UPDATE_ROLES, values![id, roles.to_vec(), now]).await
 }
 
-/// Notes that the account was used; a dormant one becomes active (scheduling-and-auth TOK-7).
+/// Records that the account was used. A dormant account becomes active (scheduling-and-auth TOK-7).
 ///
 /// # Errors
-/// [`crate::Error::Stale`] when the user is gone.
+/// [`crate::Error::Stale`] when the user does not exist any more.
 pub async fn update_seen(tx: &mut Tx, id: UserId, now: Timestamp) -> Result<()> {
     tx.change_one(&UPDATE_SEEN, values![id, now]).await
 }
 
-/// Marks a user as deleted; username and e-mail address become free, and the tokens of its external authentication are deleted.
+/// Marks a user as deleted. Username and email address can be used again, and the user's external authentication tokens
+/// are deleted.
 ///
 /// # Errors
-/// [`crate::Error::Stale`] when the user is gone.
+/// [`crate::Error::Stale`] when the user does not exist any more.
 pub async fn delete(tx: &mut Tx, id: UserId, now: Timestamp) -> Result<()> {
     tx.change_one(&DELETE, values![id, now]).await?;
     external_auth_links::delete_all(tx, id).await
 }
 
-/// The Git SSH key, if one was made.
-///
-/// # Errors
-/// Only when the database fails.
+/// The Git SSH key, if the user has one.
 pub async fn find_git_ssh_key(tx: &mut Tx, user: UserId) -> Result<Option<GitSshKey>> {
     tx.fetch_opt(&FIND_SSH_KEY, values![user]).await?.as_ref().map(GitSshKey::from_row).transpose()
 }
 
 /// Stores the Git SSH key of a user who has none.
-///
-/// # Errors
-/// Only when the database fails.
 pub async fn insert_git_ssh_key(tx: &mut Tx, key: &GitSshKey) -> Result<()> {
     let mut row = key.values();
     tx.seal_in("git_ssh_keys", GitSshKey::COLUMNS, "private_key", &key.user_id.to_string(), &mut row);

@@ -1,5 +1,5 @@
-//! What is known of an organization's daemons when somebody asks why a job waits (`coder_domain::explain`), or whether
-//! anything able to run it has been seen.
+//! What is known about an organization's daemons: for the explanation why a job waits (`coder_domain::explain`), and
+//! for the question whether a daemon that can run it was seen.
 
 use coder_domain::explain::{Daemon, KeyState, Presence};
 use coder_domain::ids::{DaemonId, KeyId, OrganizationId};
@@ -10,45 +10,42 @@ use crate::Result;
 use crate::engine::{Tx, record, sql, statements, values};
 
 record! {
-    /// A daemon with its key, its jobs and what it says of itself.
+    /// A daemon with its key, its jobs and what it reported about itself.
     pub struct DaemonFacts {
         /// Its row.
         pub id: DaemonId,
         /// The organization it joined.
         pub organization_id: OrganizationId,
-        /// Its name.
         pub name: String,
-        /// The types it serves.
+        /// The provisioner types it serves.
         pub provisioners: Vec<String>,
         /// Its effective tags.
         pub tags: TagSet,
-        /// Its last sign of life.
+        /// Its last heartbeat.
         pub last_seen_at: Option<Timestamp> = "last_seen_us",
-        /// When its newest connection ended, if it has none now.
+        /// When its newest connection ended; none while it is connected.
         pub left_at: Option<Timestamp> = "left_us",
-        /// The server process that has its newest connection, or had it; empty when unknown.
+        /// The server process of its newest connection, which may have ended; empty when unknown.
         pub server: String,
-        /// How many jobs it says it can run at once.
+        /// How many jobs it can run at once, as it reported.
         pub slots: i64,
-        /// Whether it takes no more jobs.
+        /// Whether it is draining.
         pub draining: bool,
-        /// Why it can run no jobs, in a few words; empty when it can, or did not say.
+        /// Why it cannot run jobs, in a few words; empty when it can or did not report it.
         pub problem: String,
-        /// Its key.
         pub key_id: KeyId,
-        /// When that ends.
+        /// When the key expires.
         pub expires_at: Option<Timestamp> = "expires_us",
-        /// When that was deleted.
+        /// When the key was deleted.
         pub revoked_at: Option<Timestamp> = "revoked_us",
         /// How many open jobs it holds.
         pub busy: i64,
-        /// When the oldest of these began.
+        /// When the oldest of these jobs started.
         pub oldest_running_since: Option<Timestamp> = "oldest_us",
     }
 }
 
 impl DaemonFacts {
-    /// The state of its key.
     #[must_use]
     pub fn key(&self, now: Timestamp) -> KeyState {
         let reserved = [KeyId::BUILT_IN, KeyId::USER_AUTH, KeyId::PSK].contains(&self.key_id);
@@ -60,7 +57,7 @@ impl DaemonFacts {
         }
     }
 
-    /// As the explanation takes it; `session` is what the servers know of its connection.
+    /// Converts the row for the explanation. `session` is what the servers know about its connection.
     #[must_use]
     pub fn daemon(&self, presence: Presence, now: Timestamp) -> Daemon<'_> {
         let number = |count: i64| u32::try_from(count.max(0)).unwrap_or(u32::MAX);
@@ -82,7 +79,7 @@ impl DaemonFacts {
 }
 
 statements! { "provisioner_daemons";
-    /// Held jobs are few and have an index of their own.
+    /// Held jobs are few, and an index covers exactly them.
     LIST = sql("select daemon.id, daemon.organization_id, daemon.name, daemon.provisioners, daemon.tags,
         daemon.last_seen_us, daemon.left_us, coalesce(substr(daemon.connection, 1, 36), '') as server, daemon.slots, daemon.draining, daemon.problem, daemon.key_id, joined.expires_us,
         joined.revoked_us, coalesce(held.jobs, 0) as busy, held.oldest_us
@@ -93,11 +90,8 @@ statements! { "provisioner_daemons";
         where daemon.organization_id = $1 order by coalesce(daemon.last_seen_us, 0) desc, daemon.id limit $2");
 }
 
-/// The daemons of an organization, those of deleted keys included, the ones seen last first. One statement; each daemon
-/// costs a few rows, whatever waits.
-///
-/// # Errors
-/// Only when the database fails.
+/// The daemons of an organization, including those of deleted keys, most recently seen first. One statement that reads
+/// a few rows for each daemon, however many jobs wait.
 pub async fn list(tx: &mut Tx, organization: OrganizationId, limit: i64) -> Result<Vec<DaemonFacts>> {
     tx.fetch(&LIST, values![organization, limit]).await?.iter().map(DaemonFacts::from_row).collect()
 }

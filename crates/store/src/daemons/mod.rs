@@ -1,4 +1,5 @@
-//! Provisioner daemons. A daemon keeps its row, and so its jobs, as long as organization, name and owner tag stay.
+//! Provisioner daemons. A daemon keeps its row, and so its jobs, as long as its organization, name and owner tag stay
+//! the same.
 
 pub mod facts;
 
@@ -12,15 +13,15 @@ use crate::engine::{Purpose, Tx, Value, list as list_value, optional_list, recor
 use crate::tag_sets::{self, TagSetId};
 
 record! {
-    /// A daemon's row.
+    /// The row of a daemon.
     pub struct Daemon {
-        /// Owner id of its jobs.
+        /// Its jobs have this id as their worker.
         pub id: DaemonId,
         /// The organization it joined.
         pub organization_id: OrganizationId,
-        /// Unique with organization and owner tag.
+        /// Unique together with organization and owner tag.
         pub name: String,
-        /// How it joined.
+        /// The key it joined with.
         pub key_id: KeyId,
         /// The types it serves, for example `terraform`.
         pub provisioners: Vec<String>,
@@ -32,29 +33,28 @@ record! {
         pub api_version: String,
         /// When it first joined.
         pub created_at: Timestamp = "created_us",
-        /// Refreshed every minute while it is connected.
+        /// Updated every minute while it is connected.
         pub last_seen_at: Option<Timestamp> = "last_seen_us",
-        /// When its newest connection ended, if it has none now.
+        /// When its newest connection ended; none while it is connected.
         pub left_at: Option<Timestamp> = "left_us",
-        /// How many jobs it says it can run at once.
+        /// How many jobs it can run at once, as it reported.
         pub slots: i64,
-        /// How many it says it has in hand.
+        /// How many jobs it is running, as it reported.
         pub busy: i64,
-        /// Whether it takes no more jobs.
+        /// Whether it is draining.
         pub draining: bool,
-        /// The server process that has its newest connection, or had it; empty when unknown.
+        /// The server process of its newest connection, which may have ended; empty when unknown.
         pub server: String,
-        /// Why it can run no jobs, in a few words; empty when it can, or did not say.
+        /// Why it cannot run jobs, in a few words; empty when it can or did not report it.
         pub problem: String,
-        /// What failed there, and what to do about it.
+        /// The full text of the problem: what failed and what to do about it.
         pub problem_detail: String,
-        /// Name of its key.
         pub key_name: String,
     }
 }
 
 record! {
-    /// Daemons that can run the same jobs.
+    /// A group of daemons that can run the same jobs.
     pub struct MatchedDaemons {
         /// The types they serve.
         pub provisioners: Vec<String>,
@@ -69,23 +69,25 @@ record! {
     }
 }
 
-/// How a daemon joins, beside what it brings.
+/// How a daemon joins, in addition to [`NewDaemon`].
 #[derive(Clone, Debug, Default)]
 pub struct JoinContext {
-    /// Whose token it joined with, if it joined with a user's.
+    /// The user whose token it joined with, if any.
     pub user: Option<UserId>,
     /// The id of that token.
     pub token: Option<String>,
-    /// Whether it cannot be told to leave: then it stays drained when it comes back with the same key.
+    /// Whether it does not understand the request to leave. Then it stays drained when it joins again with the same
+    /// key.
     pub ignores_drain: bool,
     /// The server process that it is connected to.
     pub server: Uuid,
 }
 
-/// Daemons that are known to be connected, whatever the clocks say. Other servers are known by their signs of life.
+/// Daemons that are known to be connected, independent of any clock. For daemons of other servers, the heartbeats
+/// decide.
 #[derive(Clone, Debug, Default)]
 pub struct ConnectedDaemons {
-    /// The server process that asks.
+    /// The server process that runs the query.
     pub server: Uuid,
     /// Those connected to it.
     pub daemons: Vec<DaemonId>,
@@ -106,30 +108,29 @@ impl ConnectedDaemons {
     }
 }
 
-/// A row that was just written.
+/// The result of a daemon's joining.
 #[derive(Clone, Debug)]
 pub struct JoinedDaemon {
     /// The row.
     pub id: DaemonId,
-    /// Names this connection of it, for [`update_disconnected`].
+    /// Identifies this connection of the daemon, for [`update_disconnected`].
     pub connection: String,
-    /// That it was asked to leave, unless that was taken back.
+    /// The request to leave, unless it was withdrawn.
     pub drain: Option<DrainRequest>,
 }
 
 record! {
-    /// That somebody asked a daemon to leave.
+    /// A request that a daemon leaves.
     pub struct DrainRequest {
-        /// The daemon.
         pub id: DaemonId,
-        /// Its processes that joined later are not meant.
+        /// The request does not apply to processes that join later.
         pub asked_at: Timestamp = "drain_asked_us",
         /// For people.
         pub reason: String = "drain_reason",
     }
 }
 
-/// What a joining daemon brings.
+/// The fields of a joining daemon.
 #[derive(Clone, Debug)]
 pub struct NewDaemon {
     /// From the credential.
@@ -148,15 +149,15 @@ pub struct NewDaemon {
     pub api_version: String,
 }
 
-/// Which daemons were seen lately: those that are connected, and those with a sign of life of that time. Signs of life from
-/// much later were written before somebody set the clock back, and say nothing.
+/// Decides which daemons were seen lately: those that are connected, and those with a heartbeat in this period.
+/// Heartbeats from the future were written before the clock was set back; they do not count.
 #[derive(Clone, Debug, Default)]
 pub struct Liveness {
-    /// The earliest sign of life that counts.
+    /// The earliest heartbeat that counts.
     pub since: Timestamp,
-    /// The latest one that counts.
+    /// The latest heartbeat that counts.
     pub until: Timestamp,
-    /// These count in any case.
+    /// These daemons always count.
     pub connected: ConnectedDaemons,
 }
 
@@ -175,7 +176,7 @@ impl Liveness {
     }
 }
 
-/// Which daemons a list has; every condition must hold. Tags and status are decided by the caller.
+/// Selects the daemons of a list. All conditions must hold. The caller filters by tags and status.
 #[derive(Clone, Debug, Default)]
 pub struct Filter {
     /// Only of this organization.
@@ -186,22 +187,19 @@ pub struct Filter {
     pub key_id: Option<KeyId>,
     /// Only those seen lately.
     pub seen: Option<Liveness>,
-    /// None that have left, except while they hold a job.
+    /// Without daemons that have left, unless they hold a job.
     pub is_present: bool,
-    /// Also those whose key was deleted and that hold no job any more.
+    /// Include daemons whose key was deleted and that hold no job.
     pub with_revoked: bool,
 }
 
 record! {
-    /// A job in a list of daemons: the one it has, or the one it ended last.
+    /// A job in a list of daemons: the current or the last ended job of a daemon.
     pub struct DaemonJob {
-        /// The daemon.
         pub worker_id: DaemonId,
-        /// The job.
         pub id: JobId,
         /// Whether it is open (the current one) or ended (the previous one).
         pub is_current: bool,
-        /// Start.
         pub started_at: Option<Timestamp> = "started_us",
         /// Cancel request.
         pub canceled_at: Option<Timestamp> = "canceled_us",
@@ -219,7 +217,7 @@ record! {
 }
 
 impl DaemonJob {
-    /// The facts that the job's status is derived from.
+    /// The fields from which the job's status is derived.
     #[must_use]
     pub fn record(&self) -> coder_domain::job::Record {
         coder_domain::job::Record {
@@ -270,7 +268,7 @@ statements! { "provisioner_daemons";
         and ($5 or joined.revoked_us is null or exists (select 1 from provisioner_jobs as job
             where job.worker_id = daemon.id and job.completed_us is null))
         order by daemon.created_us desc, daemon.id desc"));
-    /// A row comes in any case, with the newest tag set.
+    /// Returns at least one row, which has the newest tag set.
     ALIKE = sql("select alike.provisioners, alike.tags, alike.daemons, alike.last_seen_us, alike.online,
         newest.id as newest from (select coalesce(max(id), 0) as id from tag_sets) as newest left join (
         select daemon.provisioners, daemon.tags, count(*) as daemons, max(daemon.last_seen_us) as last_seen_us,
@@ -290,7 +288,7 @@ statements! { "provisioner_daemons";
         where id = $1");
     LIST_DRAINS = sql("select id, drain_asked_us, drain_reason from provisioner_daemons
         where id in (select value from json_each($1)) and drain_asked_us is not null").purpose(Purpose::Heartbeat);
-    /// Only those whose jobs would have to end.
+    /// Only tokens whose daemons hold jobs.
     LIST_TOKENS_IN_USE = sql("select distinct daemon.joined_token from provisioner_daemons as daemon
         join provisioner_jobs as job on job.worker_id = daemon.id and job.completed_us is null
         where daemon.joined_by = $1 and daemon.joined_token is not null");
@@ -303,8 +301,8 @@ statements! { "provisioner_daemons";
         where id in (select value from json_each($1)) and left_us is not null");
     LIST_JOINED = sql("select distinct organization_id, owner_tag <> '' as is_personal from provisioner_daemons
         where joined_by = $1 and key_id = $2");
-    /// A row that names this server as the one that has the connection, without there being one, is corrected: the end
-    /// of that connection could not be noted.
+    /// Corrects a row that names a connection to this server that does not exist: the end of that connection could not
+    /// be recorded.
     HEARTBEAT = sql("update provisioner_daemons set
         last_seen_us = case when id in (select value from json_each($1)) then $2 else last_seen_us end,
         left_us = case when not id in (select value from json_each($1)) then $2 when left_us > $3 then left_us end
@@ -348,7 +346,7 @@ pub async fn upsert(tx: &mut Tx, new: &NewDaemon, now: Timestamp) -> Result<Daem
     Ok(join(tx, new, &JoinContext::default(), now).await?.id)
 }
 
-/// As [`upsert`], with all that is known of the connection.
+/// Like [`upsert`], with what is known about the connection.
 ///
 /// # Errors
 /// A missing key is [`crate::Error::Reference`].
@@ -359,7 +357,7 @@ pub async fn join(
     now: Timestamp,
 ) -> Result<JoinedDaemon> {
     let tag_set = tag_sets::intern(tx, &new.tags).await?;
-    // The server first: others find the rows of a server by it.
+    // The server's id comes first, because the rows of a server are found by this prefix.
     let connection = format!("{} {}", context.server, DaemonId::random());
     let row = values![
         DaemonId::random(),
@@ -384,18 +382,11 @@ pub async fn join(
     Ok(JoinedDaemon { id, connection, drain: asked_at.map(|asked_at| DrainRequest { id, asked_at, reason }) })
 }
 
-/// By id.
-///
-/// # Errors
-/// Only when the database fails.
 pub async fn find(tx: &mut Tx, id: DaemonId) -> Result<Option<Daemon>> {
     tx.fetch_opt(&GET, values![id]).await?.as_ref().map(Daemon::from_row).transpose()
 }
 
-/// The daemons a filter lets through, newest first.
-///
-/// # Errors
-/// Only when the database fails.
+/// The daemons that match a filter, newest first.
 pub async fn list(tx: &mut Tx, filter: &Filter) -> Result<Vec<Daemon>> {
     let mut parameters = values![filter.organization_id];
     parameters.push(optional_list(filter.ids.as_deref()));
@@ -413,12 +404,9 @@ pub async fn list(tx: &mut Tx, filter: &Filter) -> Result<Vec<Daemon>> {
     tx.fetch(&LIST, parameters).await?.iter().map(Daemon::from_row).collect()
 }
 
-/// The daemons of an organization with one of these tag sets that were ever seen, counted by what they can run; online
-/// are those that were `seen` lately. Beside them the newest tag set there is: should the caller not know it, one more
-/// may be wanted.
-///
-/// # Errors
-/// Only when the database fails.
+/// All known daemons of an organization that have one of these tag sets, grouped and counted by what they can run.
+/// Daemons that were `seen` lately count as online. Also returns the newest tag set id: a caller that does not know it
+/// yet must match that set too.
 pub async fn list_matched(
     tx: &mut Tx,
     organization: OrganizationId,
@@ -437,67 +425,52 @@ pub async fn list_matched(
     Ok((found, newest))
 }
 
-/// A heartbeat may have begun before a daemon left.
+/// A heartbeat may have started before its daemon left.
 const JUST_LEFT: SignedDuration = SignedDuration::from_secs(5);
 
-/// Notes that these daemons are connected to the server process `server`, and no others: one statement for all of a
-/// server. One that left or came a moment ago stays as it is.
-///
-/// # Errors
-/// Only when the database fails.
+/// Records that exactly these daemons are connected to the server process `server`, in one statement. A daemon that
+/// joined or left within the last moments is not changed.
 pub async fn update_seen(tx: &mut Tx, ids: &[DaemonId], server: Uuid, now: Timestamp) -> Result<u64> {
     let mut parameters = vec![list_value(ids.iter().copied())];
     parameters.extend(values![now, now.checked_sub(JUST_LEFT).unwrap_or(Timestamp::MIN), server]);
     tx.execute(&HEARTBEAT, parameters).await
 }
 
-/// Notes what a daemon says of itself; nothing is written when it is known already.
-///
-/// # Errors
-/// Only when the database fails.
+/// Stores what a daemon reported about itself. Unchanged values are not written.
 pub async fn update_slots(tx: &mut Tx, id: DaemonId, slots: i64, busy: i64, draining: bool) -> Result<()> {
     tx.execute(&SET_SLOTS, values![id, slots, busy, draining]).await.map(|_| ())
 }
 
-/// Notes why a daemon can run no jobs, in a few words and at length; empty when it can. Nothing is written when it is
-/// known already.
-///
-/// # Errors
-/// Only when the database fails.
+/// Stores why a daemon cannot run jobs, as a short and a full text; empty when it can. Unchanged values are not
+/// written.
 pub async fn update_health(tx: &mut Tx, id: DaemonId, problem: &str, detail: &str) -> Result<()> {
     tx.execute(&SET_HEALTH, values![id, problem.to_owned(), detail.to_owned()]).await.map(|_| ())
 }
 
-/// Notes that somebody asked this daemon to leave, so that whichever server it is connected to tells it, now or when it
-/// comes back.
+/// Records the request that this daemon leaves. The server it is connected to, now or later, forwards the request.
 ///
 /// # Errors
-/// [`crate::Error::Stale`] when the row is gone.
+/// [`crate::Error::Stale`] when the row does not exist any more.
 pub async fn update_drain(tx: &mut Tx, id: DaemonId, reason: &str, now: Timestamp) -> Result<()> {
     tx.change_one(&SET_DRAIN, values![id, now, reason.to_owned()]).await
 }
 
-/// The daemon takes jobs again. One that was told to leave does so all the same.
+/// Lets the daemon take jobs again. A daemon that has already received the request to leave still leaves.
 ///
 /// # Errors
-/// [`crate::Error::Stale`] when the row is gone.
+/// [`crate::Error::Stale`] when the row does not exist any more.
 pub async fn delete_drain(tx: &mut Tx, id: DaemonId) -> Result<()> {
     tx.change_one(&CLEAR_DRAIN, values![id]).await
 }
 
-/// Notes that a connection of a daemon has ended, unless there is a newer one.
-///
-/// # Errors
-/// Only when the database fails.
+/// Records that a connection of a daemon has ended, unless there is a newer one.
 pub async fn update_disconnected(tx: &mut Tx, id: DaemonId, connection: &str, now: Timestamp) -> Result<()> {
     tx.execute(&LEAVE, values![id, connection.to_owned(), now]).await.map(|_| ())
 }
 
-/// Another connection of the daemon goes on: from now on its end is what [`update_disconnected`] notes. Only where the row names
-/// `ended`; without that, only where it says that the daemon has left.
-///
-/// # Errors
-/// Only when the database fails.
+/// Records that another connection of the daemon still exists, so that [`update_disconnected`] waits for the end of
+/// that one. Applies only to a row that names `ended`, or, without `ended`, to a row that says that the daemon has
+/// left.
 pub async fn update_connection(
     tx: &mut Tx,
     id: DaemonId,
@@ -508,45 +481,30 @@ pub async fn update_connection(
     tx.execute(&GO_ON, row).await.map(|_| ())
 }
 
-/// Those of these daemons that have left, as far as their rows know.
-///
-/// # Errors
-/// Only when the database fails.
+/// The given daemons that have left according to their rows.
 pub async fn list_disconnected(tx: &mut Tx, ids: &[DaemonId]) -> Result<Vec<DaemonId>> {
     let rows = tx.fetch(&LIST_LEFT, vec![list_value(ids.iter().copied())]).await?;
     rows.iter().map(|row| row.get("id")).collect()
 }
 
-/// Those of these daemons that were ever asked to leave.
-///
-/// # Errors
-/// Only when the database fails.
+/// The given daemons that have a request to leave.
 pub async fn list_drains(tx: &mut Tx, ids: &[DaemonId]) -> Result<Vec<DrainRequest>> {
     let rows = tx.fetch(&LIST_DRAINS, vec![list_value(ids.iter().copied())]).await?;
     rows.iter().map(DrainRequest::from_row).collect()
 }
 
-/// The tokens of this user with which daemons joined that hold jobs.
-///
-/// # Errors
-/// Only when the database fails.
+/// The tokens of this user with which daemons joined that hold jobs now.
 pub async fn list_tokens_in_use(tx: &mut Tx, user: UserId) -> Result<Vec<String>> {
     tx.fetch(&LIST_TOKENS_IN_USE, values![user]).await?.iter().map(|row| row.get("joined_token")).collect()
 }
 
-/// The organizations in which daemons joined with a token of this user, and whether for this user alone.
-///
-/// # Errors
-/// Only when the database fails.
+/// The organizations in which daemons joined with a token of this user, and whether their scope is this user.
 pub async fn list_joined_organizations(tx: &mut Tx, user: UserId) -> Result<Vec<(OrganizationId, bool)>> {
     let rows = tx.fetch(&LIST_JOINED, values![user, KeyId::USER_AUTH]).await?;
     rows.iter().map(|row| Ok((row.get("organization_id")?, row.get("is_personal")?))).collect()
 }
 
-/// The open and the last ended job of each of these daemons (scheduling-and-auth DAE-4).
-///
-/// # Errors
-/// Only when the database fails.
+/// The open job and the last ended job of each of these daemons (scheduling-and-auth DAE-4).
 pub async fn list_jobs(tx: &mut Tx, ids: &[DaemonId]) -> Result<Vec<DaemonJob>> {
     let ids = list_value(ids.iter().copied());
     let mut rows = tx.fetch(&CURRENT_JOBS, vec![ids.clone()]).await?;
@@ -554,10 +512,7 @@ pub async fn list_jobs(tx: &mut Tx, ids: &[DaemonId]) -> Result<Vec<DaemonJob>> 
     rows.iter().map(DaemonJob::from_row).collect()
 }
 
-/// Removes rows not seen since `before`, except those that still own an open job and those that are connected.
-///
-/// # Errors
-/// Only when the database fails.
+/// Removes daemons that were not seen since `before`, unless they hold an open job or are connected.
 pub async fn purge(tx: &mut Tx, before: Timestamp, connected: &ConnectedDaemons) -> Result<u64> {
     tx.execute(&PURGE, values![before].into_iter().chain(connected.values()).collect()).await
 }

@@ -1,4 +1,4 @@
-//! The audit log: who did what.
+//! The audit log.
 
 use coder_domain::ids::{OrganizationId, UserId};
 use jiff::Timestamp;
@@ -8,37 +8,32 @@ use crate::Result;
 use crate::engine::{Tx, Value, record, sql, statements, values};
 
 record! {
-    /// One entry.
     pub struct Entry {
-        /// Id.
         pub id: Uuid,
-        /// When.
         pub created_at: Timestamp = "created_us",
         /// Who.
         pub user_id: UserId,
         /// Where.
         pub organization_id: OrganizationId,
-        /// From which address.
+        /// The client's address.
         pub ip: String,
-        /// With which program.
+        /// The client's user agent.
         pub user_agent: String,
-        /// Kind of thing.
+        /// The kind of the resource.
         pub resource_type: String,
-        /// Which thing.
+        /// The id of the resource.
         pub resource_id: Uuid,
         /// Its name.
         pub resource_target: String,
-        /// Its icon.
         pub resource_icon: String,
-        /// What was done.
+        /// The action.
         pub action: String,
-        /// What changed.
+        /// The changed fields.
         pub diff: serde_json::Value,
-        /// HTTP status of the answer.
+        /// The HTTP status of the response.
         pub status_code: i64,
         /// More.
         pub additional_fields: serde_json::Value,
-        /// The request.
         pub request_id: Uuid,
     }
 }
@@ -73,31 +68,28 @@ statements! { "audit_logs";
 }
 
 /// Adds an entry.
-///
-/// # Errors
-/// Only when the database fails.
 pub async fn insert(tx: &mut Tx, entry: &Entry) -> Result<()> {
     tx.execute_pipelined(&INSERT, entry.values(), false).await
 }
 
-/// Which entries a list has; every condition must hold.
+/// Selects the entries of a list. All conditions must hold.
 #[derive(Clone, Debug, Default)]
 pub struct Filter {
     /// Only of this organization.
     pub organization_id: Option<OrganizationId>,
     /// Only by this user.
     pub user_id: Option<UserId>,
-    /// Only about things of this kind.
+    /// Only about resources of this kind.
     pub resource_type: Option<String>,
-    /// Only about this thing.
+    /// Only about this resource.
     pub resource_id: Option<Uuid>,
-    /// Only about things of this name.
+    /// Only about resources of this name.
     pub resource_target: Option<String>,
     /// Only this action.
     pub action: Option<String>,
-    /// Only made at this instant or later.
+    /// Only entries made at or after this instant.
     pub since: Option<Timestamp>,
-    /// Only made before this instant.
+    /// Only entries made before this instant.
     pub until: Option<Timestamp>,
     /// Only of this request, or of this job.
     pub request_id: Option<Uuid>,
@@ -122,10 +114,7 @@ impl Filter {
     }
 }
 
-/// A page of the entries that a filter lets through, newest first.
-///
-/// # Errors
-/// Only when the database fails.
+/// A page of the entries that match a filter, newest first.
 pub async fn list(tx: &mut Tx, filter: &Filter, limit: i64, offset: i64) -> Result<Vec<Entry>> {
     let mut parameters = filter.values();
     parameters.extend(values![limit, offset]);
@@ -133,18 +122,12 @@ pub async fn list(tx: &mut Tx, filter: &Filter, limit: i64, offset: i64) -> Resu
     tx.fetch(statement, parameters).await?.iter().map(Entry::from_row).collect()
 }
 
-/// How many entries a filter lets through.
-///
-/// # Errors
-/// Only when the database fails.
+/// The number of entries that match a filter.
 pub async fn count(tx: &mut Tx, filter: &Filter) -> Result<i64> {
     tx.fetch_one(&COUNT, filter.values()).await?.get("total")
 }
 
 /// Removes entries made before `before`.
-///
-/// # Errors
-/// Only when the database fails.
 pub async fn purge(tx: &mut Tx, before: Timestamp) -> Result<u64> {
     tx.execute(&PURGE, values![before]).await
 }

@@ -1,5 +1,5 @@
-//! What a new database contains from the first moment: the default organization, the reserved provisioner keys, the
-//! prebuilds user and the deployment's id.
+//! The initial rows of a new database: the default organization, the reserved provisioner keys, the prebuilds user and
+//! the deployment's id.
 
 use std::collections::BTreeMap;
 
@@ -13,7 +13,7 @@ use crate::users::User;
 use crate::{Result, organizations, settings, users};
 
 statements! { "provisioner_keys";
-    /// Reserved keys have no secret: nobody joins with them directly (scheduling-and-auth KEY-3).
+    /// Reserved keys have no secret, so no daemon can join with them directly (scheduling-and-auth KEY-3).
     INSERT_RESERVED_KEY = sql("insert into provisioner_keys
         (id, organization_id, name, name_lower, hashed_secret, tags, created_us)
         values ($1, $2, $3, $3, $4, $5, $6)");

@@ -1,4 +1,4 @@
-//! What metrics count of workspaces and people: aggregates, read rarely.
+//! Counts of workspaces and users for metrics. The queries are aggregates and run rarely.
 
 use coder_domain::build::Transition;
 use jiff::Timestamp;
@@ -7,7 +7,7 @@ use crate::Result;
 use crate::engine::{Tx, record, sql, statements, values};
 
 record! {
-    /// How many workspaces have a latest build of one kind.
+    /// The number of workspaces with equal labels.
     pub struct LatestBuilds {
         /// The template's name.
         pub template_name: String,
@@ -60,27 +60,18 @@ statements! { "workspaces";
     ACTIVE_USERS = sql("select count(*) as total from users where not deleted and not is_system and last_seen_us >= $1");
 }
 
-/// How many workspaces that are not deleted have a latest build whose job is in which status.
-///
-/// # Errors
-/// Only when the database fails.
+/// The number of workspaces that are not deleted, by the job status of their latest build.
 pub async fn workspaces_by_status(tx: &mut Tx) -> Result<Vec<(String, i64)>> {
     let rows = tx.fetch(&BY_STATUS, values![]).await?;
     rows.iter().map(|row| Ok((row.get("status")?, row.get("total")?))).collect()
 }
 
-/// The same by template, version, owner and transition; the `limit` groups with most workspaces.
-///
-/// # Errors
-/// Only when the database fails.
+/// The same by template, version, owner and transition. Returns the `limit` largest groups.
 pub async fn latest_builds(tx: &mut Tx, limit: i64) -> Result<Vec<LatestBuilds>> {
     tx.fetch(&LATEST, values![limit]).await?.iter().map(LatestBuilds::from_row).collect()
 }
 
-/// How many people were seen at this instant or later.
-///
-/// # Errors
-/// Only when the database fails.
+/// The number of users that were active at or after this instant.
 pub async fn active_users(tx: &mut Tx, since: Timestamp) -> Result<i64> {
     tx.fetch_one(&ACTIVE_USERS, values![since]).await?.get("total")
 }

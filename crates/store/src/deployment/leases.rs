@@ -1,4 +1,4 @@
-//! Leases: who, among several servers, may do a once-only task for a while.
+//! Leases: a named lease allows one of several servers to run a task for a limited time.
 
 use jiff::Timestamp;
 
@@ -12,10 +12,7 @@ statements! { "leases";
     RELEASE = sql("delete from leases where name = $1 and holder = $2");
 }
 
-/// Takes or renews a lease until `expires_at`; false when somebody else holds it.
-///
-/// # Errors
-/// Only when the database fails.
+/// Acquires or renews a lease until `expires_at`. Returns false when another holder has it.
 pub async fn claim(
     tx: &mut Tx,
     name: &str,
@@ -26,10 +23,7 @@ pub async fn claim(
     Ok(tx.execute(&TAKE, values![name.to_owned(), holder.to_owned(), expires_at, now]).await? > 0)
 }
 
-/// Gives a lease back, if it is held.
-///
-/// # Errors
-/// Only when the database fails.
+/// Releases a lease if this holder has it.
 pub async fn finish(tx: &mut Tx, name: &str, holder: &str) -> Result<()> {
     tx.execute(&RELEASE, values![name.to_owned(), holder.to_owned()]).await.map(|_| ())
 }

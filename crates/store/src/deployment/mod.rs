@@ -1,4 +1,4 @@
-//! What belongs to the deployment as a whole and to its servers. The modules are exported at the root of the crate.
+//! Data of the deployment as a whole and of its servers. The modules are exported at the root of the crate.
 
 pub mod audit;
 pub(crate) mod bootstrap;

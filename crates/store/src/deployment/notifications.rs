@@ -1,7 +1,7 @@
-//! Short texts between servers that share one Postgres database: LISTEN and NOTIFY on one channel. They are hints, never
-//! facts: a lost one costs its readers time, and what it is about is in the tables.
+//! Short texts between servers that share one Postgres database: LISTEN and NOTIFY on one channel. They are hints: the
+//! facts are in the tables, and a lost hint only costs time.
 //!
-//! SQLite has one server only, and so nobody to tell.
+//! A SQLite database has only one server, so there is no channel.
 
 use std::time::Duration;
 
@@ -12,31 +12,30 @@ use crate::engine::postgres::{classify, within};
 use crate::engine::{Database, Failure};
 use crate::{Error, Result, Store};
 
-/// Longest text in bytes; Postgres takes a little less than 8000.
+/// Postgres accepts a little less than 8000 bytes.
 pub const MAX_PAYLOAD_BYTES: usize = 7900;
-/// Time to connect.
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(5);
 const NOTIFY: &str = "select pg_notify($1, $2)";
 
-/// Both ends of a channel, each with a connection of its own. Open a new one when either fails.
+/// Both ends of a channel, each with its own connection. Open a new channel when either fails.
 pub struct Channel {
-    /// What all servers say, this one included.
+    /// Receives the texts of all servers, including this one.
     pub listener: Listener,
-    /// Says something to all servers.
+    /// Sends texts to all servers.
     pub notifier: Notifier,
 }
 
-/// Hears what was said since it was opened.
+/// Receives the texts that were sent since it was opened.
 pub struct Listener(PgListener);
 
-/// Speaks.
+/// Sends texts.
 pub struct Notifier {
     channel: String,
     connection: PgConnection,
 }
 
 impl Store {
-    /// Opens a channel; none on SQLite.
+    /// Opens a channel. Returns none on SQLite.
     ///
     /// # Errors
     /// [`Error::Unavailable`].
@@ -54,26 +53,26 @@ impl Store {
 }
 
 async fn open(options: &PgConnectOptions, name: &str) -> std::result::Result<Channel, sqlx::Error> {
-    // A pool is what the driver wants; it never has more than this one connection, nor another one after it.
+    // The driver requires a pool. This pool has exactly one connection and never replaces it.
     let pool = PgPoolOptions::new().max_connections(1).max_lifetime(None).idle_timeout(None);
     let pool = pool.acquire_timeout(CONNECT_TIMEOUT).connect_with(options.clone()).await?;
     let mut listener = PgListener::connect_with(&pool).await?;
     listener.ignore_pool_close_event(true);
     listener.eager_reconnect(false);
     listener.listen(name).await?;
-    // What is said need not survive a crash of the database, so nobody waits for its disk.
+    // A hint need not survive a crash of the database, so the commit does not wait for the disk.
     let hasty = options.clone().options([("synchronous_commit", "off")]);
     let connection = PgConnection::connect_with(&hasty).await?;
     Ok(Channel { listener: Listener(listener), notifier: Notifier { channel: name.to_owned(), connection } })
 }
 
 impl Listener {
-    /// The next text. Safe to cancel.
+    /// The next text. Cancel safe.
     ///
     /// # Errors
-    /// When the connection is lost, and with it perhaps what was said since.
+    /// When the connection is lost. Texts may be lost with it.
     pub async fn next(&mut self) -> Result<String> {
-        let lost = |source| Error::Unavailable { what: "the connection that listens was lost", source };
+        let lost = |source| Error::Unavailable { what: "the listening connection was lost", source };
         match self.0.try_recv().await {
             Ok(Some(said)) => Ok(said.payload().to_owned()),
             Ok(None) => Err(lost(None)),
@@ -83,7 +82,7 @@ impl Listener {
 }
 
 impl Notifier {
-    /// Says something to every server that listens, this one included.
+    /// Sends a text to all listening servers, including this one.
     ///
     /// # Errors
     /// [`Error::Refused`] when the text is longer than [`MAX_PAYLOAD_BYTES`]; [`Error::Unavailable`].

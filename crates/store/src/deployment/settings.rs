@@ -1,4 +1,4 @@
-//! Settings of the deployment: a few named texts, among them its id.
+//! Settings of the deployment, such as its id: named texts.
 
 use crate::engine::{Tx, sql, statements, values};
 use crate::{Error, Result};
@@ -6,7 +6,7 @@ use crate::{Error, Result};
 /// The deployment's random id, made with the database.
 pub const DEPLOYMENT_ID: &str = "deployment_id";
 
-/// The first user's id. Of two requests that make one at the same moment, the one that sets it wins.
+/// The first user's id. When two requests create the first user at the same moment, the one that sets it wins.
 pub const FIRST_USER_ID: &str = "first_user_id";
 
 statements! { "settings";
@@ -17,34 +17,22 @@ statements! { "settings";
 }
 
 /// The value of a setting.
-///
-/// # Errors
-/// Only when the database fails.
 pub async fn find(tx: &mut Tx, key: &str) -> Result<Option<String>> {
     tx.fetch_opt(&FIND, values![key.to_owned()]).await?.map(|row| row.get("value")).transpose()
 }
 
 /// Sets a value.
-///
-/// # Errors
-/// Only when the database fails.
 pub async fn update(tx: &mut Tx, key: &str, value: &str) -> Result<()> {
     tx.execute(&SET, values![key.to_owned(), value.to_owned()]).await.map(|_| ())
 }
 
-/// Sets a value unless there is one, and returns the one that is there now.
-///
-/// # Errors
-/// Only when the database fails.
+/// Sets a value unless there is one. Returns the present value.
 pub async fn find_or_insert(tx: &mut Tx, key: &str, value: &str) -> Result<String> {
     tx.execute(&INSERT, values![key.to_owned(), value.to_owned()]).await?;
     find(tx, key).await?.ok_or(Error::NotFound { table: "settings" })
 }
 
 /// The deployment's id.
-///
-/// # Errors
-/// Only when the database fails.
 pub async fn deployment_id(tx: &mut Tx) -> Result<String> {
     find(tx, DEPLOYMENT_ID).await?.ok_or(Error::NotFound { table: "settings" })
 }

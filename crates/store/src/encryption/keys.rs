@@ -1,9 +1,10 @@
-//! Terraform's states, and the other columns that hold secrets (`state_rotation.rs` lists them). With keys configured they
-//! are encrypted before they are stored: AES-256-GCM, bound to the column and row they belong to, so that a value cannot be
-//! put in another's place.
+//! Encrypts Terraform's states and the other columns that hold secrets (`rotation.rs` lists them). With keys
+//! configured, values are encrypted with AES-256-GCM before they are stored. A value is bound to its column and row, so
+//! that it cannot be moved to another row.
 //!
-//! A stored value begins with a mark, the id of its key and a nonce; in a text column what follows the mark is base64. What
-//! does not begin with the mark was stored plain and stays readable. The first key encrypts, all decrypt.
+//! A stored value begins with a mark, the id of its key and a nonce. In a text column, the part after the mark is
+//! base64. A value without the mark was stored unencrypted and stays readable. The first key encrypts; all keys
+//! decrypt.
 
 use std::sync::Arc;
 
@@ -17,13 +18,13 @@ use sha2::{Digest as _, Sha256};
 
 use crate::{Error, Result};
 
-/// No text begins with it.
+/// The mark of an encrypted value. It is not valid UTF-8, so no text begins with it.
 pub(crate) const MARK: &[u8] = b"\0cst1";
-/// Begins plain bytes that would be taken for encrypted ones.
+/// Prefix of unencrypted bytes that would otherwise look encrypted.
 const PLAIN: &[u8] = b"\0cst0";
-/// What both begin with.
+/// The common prefix of both marks.
 const RESERVED: &[u8] = b"\0cst";
-/// The same for text columns, in which Postgres takes no NUL.
+/// The mark in text columns; Postgres stores no NUL in them.
 const TEXT_MARK: &str = "\u{1}cst1:";
 const TEXT_PLAIN: &str = "\u{1}cst0:";
 const TEXT_RESERVED: &str = "\u{1}cst";
@@ -31,31 +32,31 @@ const KEY_BYTES: usize = 32;
 const ID_BYTES: usize = 4;
 const HEAD_BYTES: usize = MARK.len() + ID_BYTES + NONCE_LEN;
 
-/// Why a text is no key.
+/// A text that is not a key.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error(
     "state encryption key number {number} is not {KEY_BYTES} bytes in base64: make one with `openssl rand -base64 32`"
 )]
 pub struct InvalidKey {
-    /// Its place in the list, from 1.
+    /// The number of the key in the list, from 1.
     pub number: usize,
 }
 
-/// The keys of a deployment, the newest first; none for no encryption.
+/// The keys of a deployment, newest first. Without a key nothing is encrypted.
 #[derive(Clone, Default)]
-pub struct StateKeys(Arc<[Key]>);
+pub struct StateKeys(Arc<[EncryptionKey]>);
 
-struct Key {
+struct EncryptionKey {
     id: [u8; ID_BYTES],
     key: LessSafeKey,
 }
 
-/// Which row a state belongs to.
+/// The row to which an encrypted value is bound.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Owner<'a> {
     Build(BuildId),
     Journal(JobId),
-    /// Tokens of a user's account at a provider.
+    /// The OAuth tokens of a user at a provider.
     Link(UserId, &'a str),
     /// Any other value. The id is unique among all rows that have a column of this name.
     Cell {
@@ -109,52 +110,54 @@ impl std::fmt::Debug for StateKeys {
 }
 
 impl StateKeys {
-    /// Reads keys, each 32 bytes in base64; the first one is for encryption.
+    /// Parses keys, each 32 bytes in base64. The first one encrypts.
     ///
     /// # Errors
-    /// [`InvalidKey`] for the first that is none.
+    /// [`InvalidKey`] for the first invalid text.
     pub fn parse(texts: &[Secret]) -> std::result::Result<Self, InvalidKey> {
         let keys = texts.iter().enumerate().map(|(index, text)| {
             let bytes =
                 BASE64_STANDARD.decode(text.expose().trim()).ok().filter(|key| key.len() == KEY_BYTES);
             let unbound = bytes.as_deref().and_then(|bytes| UnboundKey::new(&AES_256_GCM, bytes).ok());
             match (bytes, unbound) {
-                (Some(bytes), Some(unbound)) => Ok(Key { id: id_of(&bytes), key: LessSafeKey::new(unbound) }),
+                (Some(bytes), Some(unbound)) => {
+                    Ok(EncryptionKey { id: id_of(&bytes), key: LessSafeKey::new(unbound) })
+                }
                 _ => Err(InvalidKey { number: index + 1 }),
             }
         });
         Ok(Self(keys.collect::<std::result::Result<Vec<_>, _>>()?.into()))
     }
 
-    /// Whether there is none, so that states are stored plain.
+    /// Whether there is no key, so that values are stored unencrypted.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.0.is_empty()
     }
 
-    /// The name of the key that encrypts.
+    /// The id of the key that encrypts.
     #[must_use]
     pub fn current(&self) -> Option<String> {
         self.0.first().map(|key| hex::encode(key.id))
     }
 
-    /// How what is stored now is encrypted; empty when it is not.
+    /// The id of the key that encrypts, as it is stored beside a journal; empty without a key.
     pub(crate) fn cipher(&self) -> String {
         self.current().map(|id| format!("aes-256-gcm {id}")).unwrap_or_default()
     }
 
-    /// Whether stored bytes are as they would be stored now.
+    /// Whether stored bytes are encrypted as they would be now.
     pub(crate) fn is_current(&self, stored: &[u8]) -> bool {
         match (self.0.first(), key_of(stored)) {
             (Some(key), Some(id)) => key.id == id,
             (None, None) => true,
-            // Nothing in it.
+            // An empty value has no content.
             (Some(_), None) => stored.is_empty(),
             (None, Some(_)) => false,
         }
     }
 
-    /// A state as it is to be stored. An empty one stays empty.
+    /// Encrypts a state for storage. An empty state stays empty.
     pub(crate) fn seal(&self, owner: Owner<'_>, state: Vec<u8>) -> Vec<u8> {
         let Some(key) = self.0.first() else {
             return if state.starts_with(RESERVED) { [PLAIN, &state].concat() } else { state };
@@ -180,10 +183,11 @@ impl StateKeys {
         sealed
     }
 
-    /// A state as it was before it was stored.
+    /// Decrypts a stored state.
     ///
     /// # Errors
-    /// [`Error::RowKeyMissing`] without its key, [`Error::Corrupt`] when it was changed or belongs to another row.
+    /// [`Error::RowKeyMissing`] when its key is not configured, [`Error::Corrupt`] when it was changed or belongs to
+    /// another row.
     pub(crate) fn open(&self, owner: Owner<'_>, stored: Vec<u8>) -> Result<Vec<u8>> {
         let Some(id) = key_of(&stored) else {
             return Ok(stored.strip_prefix(PLAIN).map(<[u8]>::to_vec).unwrap_or(stored));
@@ -206,7 +210,7 @@ impl StateKeys {
         Ok(body)
     }
 
-    /// A text as it is to be stored. An empty one stays empty.
+    /// Encrypts a text for storage. An empty text stays empty.
     pub(crate) fn seal_text(&self, owner: Owner<'_>, text: String) -> String {
         if self.0.is_empty() {
             return if text.starts_with(TEXT_RESERVED) { format!("{TEXT_PLAIN}{text}") } else { text };
@@ -216,10 +220,10 @@ impl StateKeys {
         body.map(|body| format!("{TEXT_MARK}{}", BASE64_STANDARD.encode(body))).unwrap_or_default()
     }
 
-    /// A text as it was before it was stored.
+    /// Decrypts a stored text.
     ///
     /// # Errors
-    /// As of [`Self::open`].
+    /// Those of [`Self::open`].
     pub(crate) fn open_text(&self, owner: Owner<'_>, stored: String) -> Result<String> {
         if let Some(plain) = stored.strip_prefix(TEXT_PLAIN) {
             return Ok(plain.to_owned());
@@ -242,7 +246,7 @@ impl StateKeys {
         })
     }
 
-    /// Whether a stored text is as it would be stored now.
+    /// Whether a stored text is encrypted as it would be now.
     pub(crate) fn is_text_current(&self, stored: &str) -> bool {
         match text_as_bytes(stored) {
             Some(sealed) => self.is_current(&sealed),
@@ -250,25 +254,25 @@ impl StateKeys {
         }
     }
 
-    /// Whether a stored value is not simply what it was.
+    /// Whether a stored value begins with one of the marks.
     pub(crate) fn is_special(stored: &[u8]) -> bool {
         stored.starts_with(RESERVED) || stored.starts_with(TEXT_RESERVED.as_bytes())
     }
 
-    /// Whether the key of this id is among them.
+    /// Whether there is a key with this id.
     pub(crate) fn has(&self, id: &str) -> bool {
         self.0.iter().any(|key| hex::encode(key.id) == id)
     }
 }
 
-/// An encrypted text as it would stand in a column for bytes; none when it is plain. What is no base64 is not what was
-/// stored, which shows when it is opened.
+/// An encrypted text in the form of a bytes column; none when it is not encrypted. Invalid base64 becomes an empty
+/// value, which fails when it is decrypted.
 fn text_as_bytes(stored: &str) -> Option<Vec<u8>> {
     let body = stored.strip_prefix(TEXT_MARK)?;
     Some([MARK, &BASE64_STANDARD.decode(body).unwrap_or_default()].concat())
 }
 
-/// The id of the key by which a stored value that begins like this is encrypted.
+/// The id of the key that encrypted a stored value that begins with these bytes.
 pub(crate) fn key_name(head: &[u8]) -> Option<String> {
     key_of(head).map(hex::encode)
 }
@@ -280,7 +284,7 @@ fn id_of(key: &[u8]) -> [u8; ID_BYTES] {
     id
 }
 
-/// The key by which stored bytes are encrypted; none when they are plain.
+/// The id of the key that encrypted these stored bytes; none when they are not encrypted.
 fn key_of(stored: &[u8]) -> Option<[u8; ID_BYTES]> {
     stored.strip_prefix(MARK)?.first_chunk().copied()
 }

@@ -1,5 +1,5 @@
-//! Which keys the secrets of a database are encrypted with: a server that lacks one says so at its start, and one with a new
-//! key brings everything under it.
+//! The list of keys with which secrets of a database are encrypted. A server that lacks one of them refuses to start,
+//! and a server with a new key re-encrypts everything with it.
 
 pub mod keys;
 pub mod rotation;
@@ -11,9 +11,9 @@ use self::rotation::{RotationReport, find_foreign_key};
 use crate::engine::{Tx, sql, statements, values};
 use crate::{Error, Result, Store, transaction};
 
-/// What is encrypted with each key, to prove that a key is the one it is called.
+/// This text is encrypted with each key, to prove that two keys with one id are the same.
 const KNOWN: &str = "coder";
-/// Stands in the list when everything was plain as of a moment, so that it is looked through once.
+/// The id in the list that means that no value is encrypted. With it, the columns are searched only once.
 const NONE: &str = "";
 
 statements! { "encryption_keys";
@@ -23,10 +23,11 @@ statements! { "encryption_keys";
     DELETE_OTHERS = sql("delete from encryption_keys where id <> $1");
 }
 
-/// Notes the store's first key, and looks whether it has all keys that secrets of this database are encrypted with.
+/// Records the store's first key, and checks that the store has all keys with which secrets of this database are
+/// encrypted.
 ///
 /// # Errors
-/// [`Error::EncryptionKeyMissing`] when it has not.
+/// [`Error::EncryptionKeyMissing`] when one is missing.
 pub async fn register(store: &Store, now: Timestamp) -> Result<()> {
     let mut tx = store.reader().await?;
     let keys = tx.state_keys();
@@ -37,7 +38,7 @@ pub async fn register(store: &Store, now: Timestamp) -> Result<()> {
         return Err(Error::EncryptionKeyMissing { key });
     }
     drop(tx);
-    for Known { id, proof, .. } in known.iter().filter(|known| known.id != NONE) {
+    for RecordedKey { id, proof, .. } in known.iter().filter(|known| known.id != NONE) {
         let is_there =
             keys.has(id) && keys.open_text(owner(id), proof.clone()).is_ok_and(|text| text == KNOWN);
         if !is_there {
@@ -45,7 +46,7 @@ pub async fn register(store: &Store, now: Timestamp) -> Result<()> {
         }
     }
     let current = keys.current().unwrap_or_default();
-    // A list with a key says enough.
+    // The list already contains a key.
     if known.iter().any(|known| known.id == current) || (keys.is_empty() && !known.is_empty()) {
         return Ok(());
     }
@@ -53,17 +54,17 @@ pub async fn register(store: &Store, now: Timestamp) -> Result<()> {
     store.single().await?.execute(&INSERT, values![current, proof, now]).await.map(|_| ())
 }
 
-/// Brings everything under the store's first key, unless that was done before; none then, and without a key.
+/// Encrypts every secret with the store's first key. Returns none when this was done before or there is no key.
 ///
 /// # Errors
-/// As of [`rotation::rotate`]. The call can be repeated.
+/// Those of [`rotation::rotate`]. The call can be repeated.
 pub async fn complete(store: &Store, now: Timestamp) -> Result<Option<RotationReport>> {
     let mut tx = store.reader().await?;
     let keys = tx.state_keys();
     let known = list(&mut tx).await?;
     drop(tx);
     let Some(current) = keys.current() else {
-        // Tokens of agents become hashes, with a key and without.
+        // Agent tokens become hashes, with and without a key.
         if known.iter().any(|known| known.id == NONE && !known.is_complete) {
             rotation::hash_tokens(store).await?;
             store.single().await?.execute(&COMPLETE, values![NONE.to_owned(), now]).await?;
@@ -79,10 +80,11 @@ pub async fn complete(store: &Store, now: Timestamp) -> Result<Option<RotationRe
     rotate(store, &keys, now).await.map(Some)
 }
 
-/// Brings everything under the first of these keys, or stores it plain when there is none, and forgets the other keys.
+/// Encrypts every secret with the first of these keys, or decrypts it when there is none, and removes the other keys
+/// from the list.
 ///
 /// # Errors
-/// As of [`rotation::rotate`]. The call can be repeated.
+/// Those of [`rotation::rotate`]. The call can be repeated.
 pub async fn rotate(store: &Store, to: &StateKeys, now: Timestamp) -> Result<RotationReport> {
     let rotated = rotation::rotate(store, to).await?;
     let id = to.current().unwrap_or_default();
@@ -95,17 +97,17 @@ pub async fn rotate(store: &Store, to: &StateKeys, now: Timestamp) -> Result<Rot
     Ok(rotated)
 }
 
-struct Known {
+struct RecordedKey {
     id: String,
     proof: String,
     is_complete: bool,
 }
 
-async fn list(tx: &mut Tx) -> Result<Vec<Known>> {
+async fn list(tx: &mut Tx) -> Result<Vec<RecordedKey>> {
     let rows = tx.fetch(&LIST, vec![]).await?;
     let read = |row: &crate::engine::Row| {
         let complete_at: Option<Timestamp> = row.get("complete_us")?;
-        Ok(Known { id: row.get("id")?, proof: row.get("proof")?, is_complete: complete_at.is_some() })
+        Ok(RecordedKey { id: row.get("id")?, proof: row.get("proof")?, is_complete: complete_at.is_some() })
     };
     rows.iter().map(read).collect()
 }

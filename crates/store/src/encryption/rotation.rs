@@ -1,5 +1,5 @@
-//! Every column that holds secrets, and bringing what is stored in them under the present keys (`coder server states`, and
-//! each start of a server with a new key), while servers may be running.
+//! Lists every column that holds secrets, and re-encrypts their values (`coder server states`, and each start of a
+//! server with a new key). Servers may be running meanwhile.
 
 use coder_domain::ids::{BuildId, JobId, UserId};
 use coder_domain::secret::Secret;
@@ -10,20 +10,20 @@ use crate::engine::{Row, Statement, Tx, Value, sql, statements, values};
 use crate::workspaces::agents;
 use crate::{Error, Result, Store, transaction};
 
-/// Rows per transaction, and of those whose values are large.
+/// Rows per transaction, for small and for large values.
 const PAGE: i64 = 16;
 const LARGE: i64 = 1;
 
-/// What came of a rotation.
+/// The result of a rotation.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct RotationReport {
-    /// Values that were written anew.
+    /// The number of rewritten values.
     pub changed: u64,
-    /// All values that were looked at.
+    /// The number of examined values.
     pub total: u64,
 }
 
-/// The statements of a column whose table has one column as its key …
+/// The statements for a column of a table with a primary key of one column.
 macro_rules! by_one {
     (list $table:literal $key:literal $column:literal) => {
         sql(concat!(
@@ -55,7 +55,7 @@ macro_rules! by_one {
     };
 }
 
-/// … and of one whose table has two; the second is a text or a number.
+/// The statements for a column of a table with a primary key of two columns. The second is a text or a number.
 macro_rules! by_two {
     (list $table:literal $key:literal $second:literal $kind:literal $column:literal) => {
         sql(concat!(
@@ -140,7 +140,7 @@ statements! { "state_rotation";
 }
 
 /// A column that holds secrets.
-struct Place {
+struct SecretColumn {
     table: &'static str,
     column: &'static str,
     list: &'static Statement,
@@ -150,7 +150,7 @@ struct Place {
     page: i64,
 }
 
-impl Place {
+impl SecretColumn {
     const fn new(
         table: &'static str,
         column: &'static str,
@@ -175,52 +175,54 @@ impl Place {
     }
 }
 
-const PLACES: &[Place] = &[
-    Place::new("workspace_build_states", "state", (&BUILD_STATES, &PUT_BUILD_STATE)),
-    Place::new("provisioner_job_journals", "state", (&JOURNALS, &PUT_JOURNAL)),
-    Place::new("external_auth_links", "tokens", (&LINKS, &PUT_LINK)).two_keys(),
-    Place::new("git_ssh_keys", "private_key", (&SSH_KEYS, &PUT_SSH_KEY)).text(),
-    Place::new("provisioner_jobs", "input", (&INPUTS, &PUT_INPUT)).text(),
-    Place::new("workspace_build_parameters", "value", (&PARAMETERS, &PUT_PARAMETER)).text().two_keys(),
-    Place::new("template_version_variables", "value", (&VARIABLES, &PUT_VARIABLE)).text().two_keys(),
-    Place::new("template_version_variables", "default_value", (&DEFAULTS, &PUT_DEFAULT)).text().two_keys(),
-    Place::new("template_version_plans", "plan", (&PLANS, &PUT_PLAN)),
-    Place::new("workspace_resources", "metadata", (&METADATA, &PUT_METADATA)).text(),
-    Place::new("workspace_agents", "definition", (&AGENTS, &PUT_AGENT)).text(),
-    Place::new("workspace_apps", "definition", (&APPS, &PUT_APP)).text(),
-    Place::new("provisioner_job_logs", "lines", (&LOG_LINES, &PUT_LOG_LINES)).text().two_keys(),
-    Place::new("provisioner_job_logs", "packed", (&PACKED_LOGS, &PUT_PACKED_LOGS)).two_keys(),
-    Place::new("files", "data", (&FILES, &PUT_FILE)).large(),
-    Place::new("file_parts", "data", (&FILE_PARTS, &PUT_FILE_PART)).large(),
-    Place::new("server_secrets", "value", (&SERVER_SECRETS, &PUT_SERVER_SECRET)).text(),
+const SECRET_COLUMNS: &[SecretColumn] = &[
+    SecretColumn::new("workspace_build_states", "state", (&BUILD_STATES, &PUT_BUILD_STATE)),
+    SecretColumn::new("provisioner_job_journals", "state", (&JOURNALS, &PUT_JOURNAL)),
+    SecretColumn::new("external_auth_links", "tokens", (&LINKS, &PUT_LINK)).two_keys(),
+    SecretColumn::new("git_ssh_keys", "private_key", (&SSH_KEYS, &PUT_SSH_KEY)).text(),
+    SecretColumn::new("provisioner_jobs", "input", (&INPUTS, &PUT_INPUT)).text(),
+    SecretColumn::new("workspace_build_parameters", "value", (&PARAMETERS, &PUT_PARAMETER)).text().two_keys(),
+    SecretColumn::new("template_version_variables", "value", (&VARIABLES, &PUT_VARIABLE)).text().two_keys(),
+    SecretColumn::new("template_version_variables", "default_value", (&DEFAULTS, &PUT_DEFAULT))
+        .text()
+        .two_keys(),
+    SecretColumn::new("template_version_plans", "plan", (&PLANS, &PUT_PLAN)),
+    SecretColumn::new("workspace_resources", "metadata", (&METADATA, &PUT_METADATA)).text(),
+    SecretColumn::new("workspace_agents", "definition", (&AGENTS, &PUT_AGENT)).text(),
+    SecretColumn::new("workspace_apps", "definition", (&APPS, &PUT_APP)).text(),
+    SecretColumn::new("provisioner_job_logs", "lines", (&LOG_LINES, &PUT_LOG_LINES)).text().two_keys(),
+    SecretColumn::new("provisioner_job_logs", "packed", (&PACKED_LOGS, &PUT_PACKED_LOGS)).two_keys(),
+    SecretColumn::new("files", "data", (&FILES, &PUT_FILE)).large(),
+    SecretColumn::new("file_parts", "data", (&FILE_PARTS, &PUT_FILE_PART)).large(),
+    SecretColumn::new("server_secrets", "value", (&SERVER_SECRETS, &PUT_SERVER_SECRET)).text(),
 ];
 
-/// How many of them, the first ones, earlier releases encrypted.
-const EARLIER: usize = 3;
+/// Earlier releases encrypted only this many columns, from the beginning of the list.
+const ENCRYPTED_EARLIER: usize = 3;
 
-/// The columns that are encrypted when there is a key, as table and column.
+/// The encrypted columns, as table and column.
 pub fn columns() -> impl Iterator<Item = (&'static str, &'static str)> {
-    PLACES.iter().map(|place| (place.table, place.column))
+    SECRET_COLUMNS.iter().map(|column| (column.table, column.column))
 }
 
-/// Reads every secret with the store's keys and stores it as `to` has it: encrypted with its first key, or plain when
-/// it has none. Values that are so already are left alone. Tokens of agents become hashes, whatever the keys.
+/// Decrypts every secret with the store's keys and encrypts it with the first key of `to`, or stores it unencrypted
+/// when `to` has no key. Values that need no change are not written. Agent tokens become hashes in any case.
 ///
 /// # Errors
-/// [`Error::RowKeyMissing`] when the store lacks a key; what was changed before stays changed, and the call can be repeated.
+/// [`Error::RowKeyMissing`] when the store lacks a key. Earlier changes stay, and the call can be repeated.
 pub async fn rotate(store: &Store, to: &StateKeys) -> Result<RotationReport> {
     let mut rotated = RotationReport::default();
-    for place in PLACES {
+    for column in SECRET_COLUMNS {
         let mut after = String::new();
         loop {
             let mut tx = store.reader().await?;
-            let rows = tx.fetch(place.list, place.page(&after)).await?;
+            let rows = tx.fetch(column.list, column.page(&after)).await?;
             let keys = tx.state_keys();
             drop(tx);
             let mut changes = Vec::new();
             for row in &rows {
                 after = row.get("id")?;
-                changes.extend(place.change(row, &after, &keys, to)?);
+                changes.extend(column.change(row, &after, &keys, to)?);
             }
             rotated.total += u64::try_from(rows.len()).unwrap_or(u64::MAX);
             if rows.is_empty() {
@@ -231,7 +233,7 @@ pub async fn rotate(store: &Store, to: &StateKeys) -> Result<RotationReport> {
                 rotated.changed += transaction!(store, Error, |tx| {
                     let mut changed = 0;
                     for change in &changes {
-                        changed += tx.execute(place.put, change.clone()).await?;
+                        changed += tx.execute(column.put, change.clone()).await?;
                     }
                     Ok(changed)
                 })?;
@@ -242,13 +244,14 @@ pub async fn rotate(store: &Store, to: &StateKeys) -> Result<RotationReport> {
     Ok(rotated)
 }
 
-impl Place {
-    /// The parameters of the list for the rows after this one.
+impl SecretColumn {
+    /// The parameters that select the rows after this one.
     fn page(&self, after: &str) -> Vec<Value> {
         if !self.has_two_keys {
             return values![after.to_owned(), self.page];
         }
-        // A number, which comes before those that count from 1 and is as good as any where all texts come after the first key.
+        // 0 is less than every number in such a column. For a text column the value does not matter, because the first
+        // key column decides.
         let (first, second) = after.split_once(' ').unwrap_or(("", "0"));
         values![first.to_owned(), second.to_owned(), self.page]
     }
@@ -265,7 +268,7 @@ impl Place {
         })
     }
 
-    /// The parameters that store a value anew; none when it is as it should be.
+    /// The parameters that rewrite a value; none when it needs no change.
     fn change(&self, row: &Row, id: &str, keys: &StateKeys, to: &StateKeys) -> Result<Option<Vec<Value>>> {
         let Some(owner) = self.owner(id) else { return Ok(None) };
         let (new, old) = if self.is_text {
@@ -288,7 +291,7 @@ impl Place {
         if self.has_two_keys {
             change.extend(values![second.to_owned()]);
         }
-        // A server may have stored a newer one since.
+        // A running server may have stored a newer value meanwhile.
         change.extend([new, old]);
         if self.table == "provisioner_job_journals" {
             change.extend(values![to.cipher()]);
@@ -297,7 +300,7 @@ impl Place {
     }
 }
 
-/// Earlier releases stored the tokens of agents as they are.
+/// Earlier releases stored agent tokens unhashed.
 pub(crate) async fn hash_tokens(store: &Store) -> Result<()> {
     let mut after = String::new();
     loop {
@@ -315,20 +318,17 @@ pub(crate) async fn hash_tokens(store: &Store) -> Result<()> {
 }
 
 /// The values that cannot be read with the store's keys.
-///
-/// # Errors
-/// Only when the database fails.
 pub async fn list_undecryptable(store: &Store) -> Result<Vec<Violation>> {
     let mut tx = store.reader().await?;
     let keys = tx.state_keys();
     let mut found = Vec::new();
-    for place in PLACES {
+    for column in SECRET_COLUMNS {
         let mut after = String::new();
         loop {
-            let rows = tx.fetch(place.list, place.page(&after)).await?;
+            let rows = tx.fetch(column.list, column.page(&after)).await?;
             for row in &rows {
                 after = row.get("id")?;
-                if let Err(error) = place.read(row, &after, &keys) {
+                if let Err(error) = column.read(row, &after, &keys) {
                     let invariant = "every secret can be decrypted";
                     found.push(Violation { invariant, id: after.clone(), detail: error.to_string() });
                 }
@@ -341,7 +341,7 @@ pub async fn list_undecryptable(store: &Store) -> Result<Vec<Violation>> {
     Ok(found)
 }
 
-impl Place {
+impl SecretColumn {
     fn read(&self, row: &Row, id: &str, keys: &StateKeys) -> Result<()> {
         let Some(owner) = self.owner(id) else { return Ok(()) };
         if self.is_text {
@@ -352,12 +352,13 @@ impl Place {
     }
 }
 
-/// The first key by which anything is encrypted that `keys` lacks; for databases of releases that kept no list of keys.
+/// The id of the first key that encrypted a value and that `keys` lacks. For databases of earlier releases, which had
+/// no list of keys.
 pub(crate) async fn find_foreign_key(tx: &mut Tx, keys: &StateKeys) -> Result<Option<String>> {
-    for place in &PLACES[..EARLIER] {
+    for column in &SECRET_COLUMNS[..ENCRYPTED_EARLIER] {
         let mut after = String::new();
         loop {
-            let rows = tx.fetch(place.list, place.page(&after)).await?;
+            let rows = tx.fetch(column.list, column.page(&after)).await?;
             for row in &rows {
                 after = row.get("id")?;
                 let stored = row.get::<Option<Vec<u8>>>("stored")?.unwrap_or_default();

@@ -3,10 +3,9 @@
 /// What a connection is used for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Access {
-    /// Statements that only read; each sees the newest committed rows.
+    /// Reading statements. Each sees the newest committed rows.
     Read,
-    /// Statements that are each a transaction of their own.
+    /// Changing statements. Each is its own transaction.
     Autocommit,
-    /// One transaction.
     Transaction,
 }

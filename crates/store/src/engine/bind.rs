@@ -7,7 +7,6 @@ use sqlx::query::Query;
 
 use super::value::{Value, clean};
 
-/// A query for Postgres.
 pub(super) fn query(text: impl SqlSafeStr, values: Vec<Value>) -> Query<'static, Postgres, PgArguments> {
     let mut query = sqlx::query::<Postgres>(text);
     for value in values {

@@ -1,20 +1,19 @@
-//! How many statements were run, so that tests and metrics can tell an idle server from a busy one.
+//! Counts the statements, so that tests and metrics can distinguish an idle server from a busy one.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use super::statement::Purpose;
 
-/// How many statements were run since the start.
+/// The number of statements since the start.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct StatementCounts {
     /// Statements for requests and tasks.
     pub work: u64,
-    /// Signs of life of daemons.
+    /// Heartbeats of daemons.
     pub heartbeats: u64,
-    /// Looking for jobs.
+    /// Searches for jobs.
     pub claims: u64,
-    /// Round trips to the database: statements that were merged count once, and BEGIN and COMMIT each count where they
-    /// were sent.
+    /// Round trips to the database. Merged statements count once; BEGIN and COMMIT count when they were sent.
     pub round_trips: u64,
 }
 

@@ -1,4 +1,4 @@
-//! Which of the two engines is used, and connecting to it.
+//! Selects the engine and connects to it.
 
 use std::sync::Arc;
 

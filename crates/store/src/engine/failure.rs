@@ -1,11 +1,11 @@
-//! A failed statement as an adapter classifies it.
+//! A failed statement, as an adapter classifies it.
 
 use crate::error::Error;
 
 /// A failed statement.
 pub(crate) struct Failure {
     pub(crate) error: Error,
-    /// Whether the transaction was in conflict with another one, so that running all of it again is right.
+    /// Whether the transaction conflicted with another one and should be run again.
     pub(crate) conflicted: bool,
 }
 

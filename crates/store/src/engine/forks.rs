@@ -1,11 +1,11 @@
-//! Every place where the two engines get different texts, with the reason. Budget: ten.
+//! Every statement with a different text for each engine, with the reason. At most ten are allowed.
 //!
-//! 1. `TABLE_EXISTS`: each engine has its own catalogue.
-//! 2. `POSTGRES_MIGRATION_LOCK`: SQLite's write transaction is such a lock already.
+//! 1. `TABLE_EXISTS`: each engine has its own catalog.
+//! 2. `POSTGRES_MIGRATION_LOCK`: SQLite's write transaction already excludes other servers.
 
 use super::statement::{forked, statements};
 
-/// Held until the migrations are committed, so that replicas that start together take turns.
+/// Held until the migrations are committed, so that replicas that start at the same time migrate one after the other.
 pub(crate) const POSTGRES_MIGRATION_LOCK: &str = "select pg_advisory_xact_lock(4781296550)";
 
 statements! { "schema_migrations";

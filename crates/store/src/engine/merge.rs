@@ -1,8 +1,9 @@
-//! Several statements as one, for Postgres: a statement whose parts are run one after the other, in the order in which its
-//! last line asks for them. It saves a round trip for each part, and as a transaction of its own also BEGIN and COMMIT.
+//! Merges several statements into one for Postgres. Its parts run one after the other, in the order in which its last
+//! line refers to them. This saves one round trip per part; a merged statement that is a whole transaction also saves
+//! BEGIN and COMMIT.
 //!
-//! All parts see the rows as they were before the first of them, so no part may need what another one did, and no two may
-//! change the same row. Foreign keys are checked after the last part.
+//! All parts see the rows as they were before the first part. So no part may depend on another one, and no two parts
+//! may change the same row. Foreign keys are checked after the last part.
 
 use std::collections::HashMap;
 use std::fmt::Write as _;
@@ -13,24 +14,24 @@ use parking_lot::Mutex;
 use super::statement::Statement;
 use super::value::Value;
 
-/// A statement that is run together with others.
-pub(super) struct Part {
+/// A statement that is merged with others.
+pub(super) struct MergePart {
     pub(super) statement: &'static Statement,
     pub(super) values: Vec<Value>,
-    /// Whether it must change something; otherwise nothing of the whole is done.
+    /// If it must change a row and does not, the whole merged statement fails.
     pub(super) must_change: bool,
 }
 
-/// Groups parts that may be one statement, in their order.
-pub(super) fn groups(parts: Vec<Part>) -> Vec<Vec<Part>> {
-    let mut groups: Vec<Vec<Part>> = Vec::new();
+/// Groups the parts that may be merged, in their order.
+pub(super) fn groups(parts: Vec<MergePart>) -> Vec<Vec<MergePart>> {
+    let mut groups: Vec<Vec<MergePart>> = Vec::new();
     for part in parts {
-        let apart = |other: &Part| {
+        let apart = |other: &MergePart| {
             target(other.statement) == target(part.statement)
                 && !(is_plain_insert(other.statement) && is_plain_insert(part.statement))
         };
         match groups.last_mut() {
-            // Two that change one table may find the same row, or one needs the other's.
+            // Two parts that change one table may match the same row, or one may depend on a row of the other.
             Some(group) if !group.iter().any(apart) => group.push(part),
             _ => groups.push(vec![part]),
         }
@@ -38,7 +39,7 @@ pub(super) fn groups(parts: Vec<Part>) -> Vec<Vec<Part>> {
     groups
 }
 
-/// The table that a statement changes.
+/// The table that a statement changes, if it changes one.
 fn target(statement: &Statement) -> &str {
     let mut words = statement.postgres.split_whitespace();
     let table = if words.next() == Some("update") { words.next() } else { words.nth(1) };
@@ -51,24 +52,24 @@ fn is_plain_insert(statement: &Statement) -> bool {
 
 type GroupKey = Vec<(&'static str, bool)>;
 
-/// The texts made so far: as many as there are ways through the code.
+/// The merged texts so far. There is one for each sequence of statements in the code.
 #[derive(Default)]
 pub(super) struct MergedTexts(Mutex<HashMap<GroupKey, Arc<str>>>);
 
 impl MergedTexts {
-    /// The text of a group of at least two.
-    pub(super) fn get(&self, group: &[Part]) -> Arc<str> {
+    /// The merged text of at least two statements.
+    pub(super) fn get(&self, group: &[MergePart]) -> Arc<str> {
         let key: GroupKey = group.iter().map(|part| (part.statement.name, part.must_change)).collect();
         let mut texts = self.0.lock();
         Arc::clone(texts.entry(key).or_insert_with(|| text(group).into()))
     }
 }
 
-/// How the database complains of a part that had to change something: by reading this word and the part's number as a
-/// number.
+/// The error message of a part that must change a row and did not: the merged statement casts this word and the number
+/// of the part to a number, which fails.
 const UNCHANGED: &str = "unchanged";
 
-fn text(group: &[Part]) -> String {
+fn text(group: &[MergePart]) -> String {
     let (mut parts, mut counts) = (String::new(), String::new());
     let mut offset = 0;
     for (index, part) in group.iter().enumerate() {
@@ -89,7 +90,7 @@ fn text(group: &[Part]) -> String {
     parts + &counts
 }
 
-/// Moves the numbers of parameters on; `'$.name'` is none.
+/// Adds an offset to the numbers of the parameters. `'$.name'` is not a parameter.
 fn renumber(text: &str, offset: usize) -> String {
     let mut renumbered = String::with_capacity(text.len());
     let mut rest = text;
@@ -106,7 +107,7 @@ fn renumber(text: &str, offset: usize) -> String {
     renumbered + rest
 }
 
-/// Which part a complaint is about.
+/// The part that caused this error message.
 pub(super) fn unchanged(message: &str) -> Option<usize> {
     let (_, number) = message.split_once(UNCHANGED)?;
     number.trim_start().split(|c: char| !c.is_ascii_digit()).next()?.parse().ok()
@@ -135,8 +136,8 @@ mod tests {
     const OTHER: Statement =
         Statement::new("others", "others.END", sql("delete from others where id = $1 or id = $2"));
 
-    fn part(statement: &'static Statement, must_change: bool) -> Part {
-        Part { statement, values: values![1_i64, 2_i64], must_change }
+    fn part(statement: &'static Statement, must_change: bool) -> MergePart {
+        MergePart { statement, values: values![1_i64, 2_i64], must_change }
     }
 
     #[test]

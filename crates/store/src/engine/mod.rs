@@ -1,4 +1,4 @@
-//! The only module that knows the drivers. Everything above it uses [`Tx`], [`Statement`], [`Value`] and [`Row`].
+//! The only module that uses the drivers. Other modules use [`Tx`], [`Statement`], [`Value`] and [`Row`].
 
 mod access;
 mod bind;

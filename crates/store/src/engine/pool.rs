@@ -1,6 +1,6 @@
-//! A bounded set of connections of one kind, opened on demand and used by one caller at a time.
+//! A bounded pool of connections, which are opened on demand and used by one caller at a time.
 //!
-//! The drivers' own pools ping a connection on every release and spawn a task to do so; this one does neither.
+//! The pools of the drivers spawn a task that pings the connection on every release. This pool does neither.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -10,24 +10,24 @@ use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
 use crate::error::Error;
 
-struct Idle<C> {
+struct IdleConnection<C> {
     conn: C,
     since: Instant,
 }
 
-type IdleConnections<C> = Arc<Mutex<Vec<Idle<C>>>>;
+type IdleConnections<C> = Arc<Mutex<Vec<IdleConnection<C>>>>;
 
-/// The idle connections, and how many may exist.
+/// The idle connections, and a permit for each connection that may exist.
 pub(crate) struct ConnectionPool<C> {
     permits: Arc<Semaphore>,
     idle: IdleConnections<C>,
     acquire_timeout: Duration,
 }
 
-/// Permission to use one connection, and the connection once there is one. Dropping it returns both to the pool.
+/// A permit to use one connection, with the connection once it is open. Dropping it returns both to the pool.
 pub(crate) struct PooledConnection<C> {
     conn: Option<C>,
-    /// How long the connection was idle before it was acquired.
+    /// How long the connection had been idle when it was acquired.
     idle_for: Duration,
     idle: IdleConnections<C>,
     _permit: OwnedSemaphorePermit,
@@ -39,13 +39,13 @@ impl<C> ConnectionPool<C> {
         Self { permits, idle: IdleConnections::default(), acquire_timeout }
     }
 
-    /// Waits for a permit, at most as long as the time-out. The result has no connection when none was idle.
+    /// Waits for a permit, at most until the timeout. The result has no connection when none was idle.
     pub(crate) async fn acquire(&self) -> Result<PooledConnection<C>, Error> {
         let unavailable = |what| Error::Unavailable { what, source: None };
         let permit = tokio::time::timeout(self.acquire_timeout, Arc::clone(&self.permits).acquire_owned());
         let permit = permit
             .await
-            .map_err(|_| unavailable("every connection was busy for too long"))?
+            .map_err(|_| unavailable("no connection became free in time"))?
             .map_err(|_| unavailable("the store is closed"))?;
         let idle = self.idle.lock().pop();
         Ok(PooledConnection {
@@ -56,7 +56,7 @@ impl<C> ConnectionPool<C> {
         })
     }
 
-    /// Refuses new callers and returns the idle connections.
+    /// Refuses new callers. Returns the idle connections.
     pub(crate) fn close(&self) -> Vec<C> {
         self.permits.close();
         std::mem::take(&mut *self.idle.lock()).into_iter().map(|idle| idle.conn).collect()
@@ -69,7 +69,7 @@ impl<C> PooledConnection<C> {
         self.conn.as_mut()
     }
 
-    /// How long the connection was idle before it was acquired.
+    /// How long the connection had been idle when it was acquired.
     pub(crate) const fn idle_for(&self) -> Duration {
         self.idle_for
     }
@@ -79,7 +79,7 @@ impl<C> PooledConnection<C> {
         self.conn.insert(conn)
     }
 
-    /// Takes a broken connection out, so that nobody gets it again.
+    /// Removes a broken connection, so that it does not return to the pool.
     pub(crate) fn take(&mut self) -> Option<C> {
         self.conn.take()
     }
@@ -88,7 +88,7 @@ impl<C> PooledConnection<C> {
 impl<C> Drop for PooledConnection<C> {
     fn drop(&mut self) {
         if let Some(conn) = self.conn.take() {
-            self.idle.lock().push(Idle { conn, since: Instant::now() });
+            self.idle.lock().push(IdleConnection { conn, since: Instant::now() });
         }
     }
 }

@@ -1,4 +1,4 @@
-//! The adapter for Postgres: a bounded set of connections that survives the server going away and coming back.
+//! The adapter for Postgres. It reconnects after the server was restarted.
 
 use std::future::Future;
 use std::str::FromStr as _;
@@ -11,22 +11,22 @@ use sqlx_core::transaction::TransactionManager as _;
 
 use super::bind;
 use super::failure::Failure;
-use super::merge::{MergedTexts, Part, unchanged};
+use super::merge::{MergePart, MergedTexts, unchanged};
 use super::pool::{ConnectionPool, PooledConnection};
 use super::statement::Statement;
 use super::value::Value;
 use crate::config::{Config, MIN_CONNECTIONS};
 use crate::error::Error;
 
-/// A connection that was idle longer is asked whether it still lives before it is trusted with work.
+/// A connection that was idle longer is tested before it is used.
 const TRUSTED_IDLE: Duration = Duration::from_millis(500);
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(5);
-/// The server ends a statement after this long …
+/// The server aborts a statement after this time.
 const STATEMENT_TIMEOUT: Duration = Duration::from_secs(30);
-/// … and this side stops waiting a little later, in case the network swallowed the answer.
+/// The client stops waiting a little later, in case the response was lost.
 const ANSWER_TIMEOUT: Duration = Duration::from_secs(35);
 
-/// The code of what cannot be read as a number; see `merge.rs`.
+/// The SQL state of a failed cast to a number; see `merge.rs`.
 const NOT_A_NUMBER: &str = "22P02";
 
 type Transactions = <sqlx::Postgres as sqlx::Database>::TransactionManager;
@@ -48,10 +48,10 @@ impl PostgresDatabase {
             .options([
                 ("statement_timeout", timeout.as_str()),
                 ("default_transaction_isolation", "read committed"),
-                // Every statement has its index. A plan made while a table was small would read it whole, and is
-                // kept for as long as Postgres has not counted its rows again.
+                // Every statement has an index. Without this setting, a plan that was made while a table was small
+                // reads the whole table until Postgres updates its statistics.
                 ("enable_seqscan", "off"),
-                // Statements are short; compiling one takes longer than it runs.
+                // Statements are short; JIT compilation takes longer than the statement.
                 ("jit", "off"),
             ])
             .statement_cache_capacity(256)
@@ -82,7 +82,7 @@ impl PostgresDatabase {
         }
     }
 
-    /// How to open a connection outside of the pool.
+    /// The options for a connection outside of the pool.
     pub(crate) fn options(&self) -> &PgConnectOptions {
         &self.options
     }
@@ -105,7 +105,7 @@ impl PostgresDatabase {
             return Err(classify(statement.name, error));
         }
         drop(pooled.take());
-        // A read can be repeated; whether anything else was carried out is unknown.
+        // A read can be repeated. For other statements it is unknown whether they were executed.
         let Some(values) = spare else { return Err(classify(statement.name, error)) };
         let conn = pooled.put(self.connect().await?);
         let again = within(bind::query(statement.postgres, values).fetch_all(conn)).await;
@@ -128,14 +128,14 @@ impl PostgresDatabase {
         })
     }
 
-    /// Runs a group of statements as one.
+    /// Runs a group of statements as one merged statement.
     pub(super) async fn run(
         &self,
         pooled: &mut PooledConnection<PgConnection>,
-        mut group: Vec<Part>,
+        mut group: Vec<MergePart>,
     ) -> Result<(), Failure> {
         if let [_] = group.as_slice()
-            && let Some(Part { statement, values, must_change }) = group.pop()
+            && let Some(MergePart { statement, values, must_change }) = group.pop()
         {
             let changed = self.execute(pooled, statement, values).await?;
             return if must_change && changed == 0 {
@@ -164,7 +164,7 @@ impl PostgresDatabase {
         })
     }
 
-    /// Begins a transaction; nothing has been changed over this connection yet, so that another one is as good.
+    /// Begins a transaction. Nothing has been changed yet, so a lost connection can be replaced.
     pub(super) async fn begin(&self, pooled: &mut PooledConnection<PgConnection>) -> Result<(), Failure> {
         let conn = pooled.get().ok_or_else(lost)?;
         match within(Transactions::begin(conn, None)).await {
@@ -214,7 +214,7 @@ pub(super) async fn prepare(
     done.map(|_| ()).map_err(|error| classify(statement.name, error))
 }
 
-/// Waits for an answer, but not for ever: a connection whose peer vanished never says so.
+/// Waits for a response with a timeout, because a connection to a vanished peer reports no error.
 pub(crate) async fn within<T>(
     answer: impl Future<Output = Result<T, sqlx::Error>>,
 ) -> Result<T, sqlx::Error> {
@@ -224,7 +224,7 @@ pub(crate) async fn within<T>(
     }
 }
 
-/// The oldest release the reference supports, as Postgres counts.
+/// The oldest supported release, as Postgres numbers releases. It is that of the official server.
 const OLDEST: u32 = 130_000;
 
 fn require_version(found: Option<u32>) -> Result<(), Error> {
@@ -237,11 +237,11 @@ fn require_version(found: Option<u32>) -> Result<(), Error> {
     }
 }
 
-fn lost() -> Failure {
+fn connection_lost() -> Failure {
     Error::Unavailable { what: "the connection to Postgres was lost", source: None }.into()
 }
 
-/// Whether the connection is of no further use.
+/// Whether the connection cannot be used any more.
 fn is_broken(error: &sqlx::Error) -> bool {
     match error {
         sqlx::Error::Database(details) => details.code().is_some_and(|code| code.starts_with("57P")),
@@ -268,9 +268,10 @@ pub(crate) fn classify(statement: &'static str, error: sqlx::Error) -> Failure {
     }
     let code = details.code().unwrap_or_default().into_owned();
     match code.as_str() {
-        "40001" | "40P01" => {
-            Failure { error: unavailable("transactions were in each other's way", error), conflicted: true }
-        }
+        "40001" | "40P01" => Failure {
+            error: unavailable("the transaction conflicted with another one", error),
+            conflicted: true,
+        },
         "57014" => unavailable("a statement took too long", error).into(),
         "53100" => Error::DiskFull(Box::new(error)).into(),
         code if code.starts_with("53") || code.starts_with("08") => {
@@ -280,7 +281,8 @@ pub(crate) fn classify(statement: &'static str, error: sqlx::Error) -> Failure {
     }
 }
 
-/// Unique indexes are called `table__last_column`; a primary key's last column is `id` unless it is called so too.
+/// Unique indexes are named `table__last_column`. The last column of a primary key is `id`, unless its index is named
+/// in the same way.
 fn taken_column(table: Option<&str>, index: Option<&str>) -> Error {
     let column = index.and_then(|index| index.split_once("__")).map_or("id", |(_, column)| column);
     Error::Conflict { table: table.unwrap_or("?").to_owned(), column: column.to_owned() }

@@ -1,4 +1,4 @@
-//! A row of either driver with typed getters; what cannot be read is [`Error::Corrupt`].
+//! A row of either driver with typed getters. A value that cannot be read is [`Error::Corrupt`].
 
 use std::ops::Range;
 use std::sync::Arc;
@@ -17,7 +17,7 @@ enum Inner {
     Postgres(PgRow),
 }
 
-/// Why a column has no value of the kind asked for.
+/// Why a column cannot be read as the requested type.
 pub(super) enum Unreadable {
     NoColumn,
     Kind,
@@ -32,29 +32,29 @@ impl From<sqlx::Error> for Unreadable {
     }
 }
 
-/// One row of a result, or some columns of one.
+/// A row of a result, or a range of its columns.
 pub(crate) struct Row {
     inner: Arc<Inner>,
     table: &'static str,
     keys: StateKeys,
-    /// Which columns, when not all.
+    /// The range of columns; none for all.
     columns: Option<Range<usize>>,
 }
 
-/// What a row, or a part of one, is read as.
+/// A type that can be read from a row or from a part of a row.
 pub(crate) trait Record: Sized {
-    /// How many columns it has.
+    /// The number of its columns.
     const WIDTH: usize;
 
-    /// Reads it.
+    /// Reads it from the row.
     ///
     /// # Errors
     /// [`Error::Corrupt`].
     fn read(row: &Row) -> Result<Self, Error>;
 }
 
-/// Takes records out of a row that has the columns of several tables, one after the other; different tables may have
-/// columns of one name.
+/// Reads records from a row that has the columns of several tables, one table after the other. Several tables may have
+/// a column of the same name.
 pub(crate) struct Parts<'a> {
     row: &'a Row,
     at: usize,
@@ -69,7 +69,7 @@ impl Parts<'_> {
         T::read(&self.columns(T::WIDTH))
     }
 
-    /// The next record, unless its first column is null: then nothing was joined.
+    /// The next record; none when its first column is null, because the outer join found no row.
     ///
     /// # Errors
     /// [`Error::Corrupt`].
@@ -95,10 +95,10 @@ impl Row {
         Self { inner: Arc::new(Inner::Postgres(row)), table, keys: keys.clone(), columns: None }
     }
 
-    /// A text of the column `column`, which holds secrets; in this result it is called `called`.
+    /// Decrypts a text of the column `column`. In this result the column is called `called`.
     ///
     /// # Errors
-    /// [`Error::Corrupt`], and [`Error::RowKeyMissing`] when it is encrypted with a key that is not there.
+    /// [`Error::Corrupt`], and [`Error::RowKeyMissing`] when it is encrypted with a key that is not configured.
     pub(crate) fn open_text(
         &self,
         column: &'static str,
@@ -112,10 +112,10 @@ impl Row {
         self.keys.open_text(Owner::Cell { table: self.table, column, id: &id }, stored).map(Some)
     }
 
-    /// Bytes of a column that holds secrets.
+    /// Decrypts bytes of a column that holds secrets.
     ///
     /// # Errors
-    /// As of [`Self::open_text`].
+    /// Those of [`Self::open_text`].
     pub(crate) fn open_bytes(&self, column: &'static str) -> Result<Option<Vec<u8>>, Error> {
         let Some(stored) = self.raw_bytes(column)? else { return Ok(None) };
         if !StateKeys::is_special(&stored) {
@@ -125,12 +125,13 @@ impl Row {
         self.keys.open(Owner::Cell { table: self.table, column, id: &id }, stored).map(Some)
     }
 
-    /// A document of a column that holds secrets.
+    /// Decrypts a document of a column that holds secrets.
     pub(crate) fn open_json<T: DeserializeOwned>(&self, column: &'static str) -> Result<Option<T>, Error> {
         self.open_text(column, column)?.map(|text| self.parse(column, &text)).transpose()
     }
 
-    /// What encrypted values of this row are bound to: the row's id, or whose it is. `sealed_id` is for rows without one.
+    /// The identity to which encrypted values of this row are bound: the row's id, or its user. Rows without an id
+    /// select `sealed_id`.
     fn id(&self) -> String {
         let text = |column| match &*self.inner {
             Inner::Sqlite(row) => row.get::<String>(column, self.columns.as_ref()).ok().flatten(),
@@ -146,7 +147,7 @@ impl Row {
         Parts { row: self, at: 0 }
     }
 
-    /// Whether a column of this part is null, or not there.
+    /// Whether a column of this part is null or missing.
     fn is_null(&self, index: usize) -> bool {
         let index = index + self.columns.as_ref().map_or(0, |columns| columns.start);
         match &*self.inner {
@@ -163,7 +164,7 @@ impl Row {
         T::read(self, column)?.ok_or_else(|| self.corrupt(column, "null"))
     }
 
-    /// The error for a bad value in `column` of this row.
+    /// The error for an invalid value in `column` of this row.
     pub(crate) fn corrupt(&self, column: &'static str, detail: impl Into<String>) -> Error {
         let id = match &*self.inner {
             Inner::Sqlite(row) => row.get::<String>("id", self.columns.as_ref()).ok().flatten(),
@@ -178,7 +179,7 @@ impl Row {
     }
 
     fn parse<T: DeserializeOwned>(&self, column: &'static str, text: &str) -> Result<T, Error> {
-        // The parser's own message may quote the value, so only its position is kept.
+        // The message of the parser may quote the value, so only the position is kept.
         let bad = |error: serde_json::Error| {
             self.corrupt(
                 column,

@@ -1,4 +1,4 @@
-//! The adapter for SQLite: one connection that writes, a few that only read, all on one file in WAL mode.
+//! The adapter for SQLite: one writing connection and a few reading ones on one file in WAL mode.
 
 use std::ops::Range;
 use std::os::unix::fs::OpenOptionsExt as _;
@@ -20,23 +20,23 @@ use super::value::Value;
 use crate::config::{Config, OpenMode};
 use crate::error::Error;
 
-/// Statements run on the thread that asks: one takes microseconds, less than handing it to another thread and back.
-/// Values larger than this, in bytes, are moved out of the way of the other tasks of that thread first.
+/// Statements run on the calling thread: a statement takes microseconds, less than a switch to another thread and back.
+/// For values larger than this, in bytes, the other tasks of that thread move to another one first.
 const LARGE: usize = 256 * 1024;
 
-/// Sixteen readers would use sixteen page caches; four keep both processors busy.
+/// Each reader has its own page cache. Four readers suffice, because a statement takes microseconds.
 const READERS: usize = 4;
 
-/// Pages that a connection may keep, in KiB; they are taken as they are needed, and the operating system caches the file
-/// anyway. The writer touches the newest pages of every index again and again.
+/// Page cache of a connection in KiB, allocated on demand. The operating system caches the file too. The writer uses
+/// the newest pages of every index again and again, so its cache is larger.
 const READ_CACHE_KIB: i64 = -1024;
 const WRITE_CACHE_KIB: i64 = -4096;
 
-/// Pages in the log before they are moved into the file, 32 MiB: moving them flushes the disk twice while nobody can write,
-/// and under load most of them have been written again by then.
+/// Pages in the write-ahead log before a checkpoint (32 MiB). A checkpoint flushes the disk twice and blocks writers;
+/// under load most pages are rewritten before the next one, so seldom checkpoints write less.
 const WAL_PAGES: i64 = 8192;
 
-/// How long another process may hold the file.
+/// How long to wait for another process that has locked the file.
 const BUSY_TIMEOUT: Duration = Duration::from_secs(5);
 
 /// Prepared statements kept per connection.
@@ -81,12 +81,13 @@ impl SqliteDatabase {
         let conn = Connection::open_with_flags(&self.path, flags)?;
         conn.busy_timeout(BUSY_TIMEOUT)?;
         conn.set_prepared_statement_cache_capacity(STATEMENTS);
-        // Otherwise SQLite plans a prepared statement anew for each value compared with the condition of a partial index.
+        // Without this, SQLite plans a prepared statement again for each new value that it compares with the condition
+        // of a partial index.
         conn.set_db_config(DbConfig::SQLITE_DBCONFIG_ENABLE_QPSG, true)?;
         if access != Access::Read {
             conn.pragma_update(None, "journal_mode", "wal")?;
             conn.pragma_update(None, "wal_autocheckpoint", WAL_PAGES)?;
-            // Secrets that were encrypted, or deleted, leave no copy on free pages.
+            // Encrypted or deleted secrets must leave no copy on free pages.
             conn.pragma_update(None, "secure_delete", "on")?;
         }
         conn.pragma_update(None, "synchronous", if self.durable { "full" } else { "normal" })?;
@@ -103,7 +104,7 @@ impl SqliteDatabase {
     }
 
     pub(crate) fn close(&self) {
-        // Readers first: the last connection to close folds the log into the file.
+        // The writer closes last, because the last connection moves the log into the file.
         for conn in self.readers.close().into_iter().chain(self.writer.close()) {
             if let Err((_, error)) = conn.close() {
                 tracing::warn!(%error, "could not close the database file cleanly");
@@ -112,8 +113,8 @@ impl SqliteDatabase {
     }
 }
 
-/// Makes a missing file readable by its owner only: it holds hashes, keys and Terraform states. SQLite gives its log
-/// files the same rights. What goes wrong here goes wrong again, and is reported, when SQLite opens the file.
+/// Creates a missing file so that only its owner can read it: it holds hashes, keys and Terraform states. SQLite gives
+/// its log files the same permissions. An error is ignored here, because SQLite reports it when it opens the file.
 fn make_private(path: &Path) {
     let made = std::fs::OpenOptions::new().write(true).create_new(true).mode(0o600).open(path);
     if made.is_ok() {
@@ -133,23 +134,23 @@ pub(super) fn commit(conn: &mut PooledConnection<Connection>) -> Result<(), Fail
     control(conn, "commit").map_err(|error| classify("commit", error))
 }
 
-/// Undoes a transaction; says whether that worked.
+/// Rolls back a transaction. Returns whether that worked.
 pub(super) fn rollback(conn: &mut PooledConnection<Connection>) -> bool {
     control(conn, "rollback").is_ok()
 }
 
-/// Runs a statement without parameters that is prepared once.
+/// Runs a cached statement without parameters.
 fn control(conn: &mut PooledConnection<Connection>, text: &'static str) -> rusqlite::Result<()> {
     open(conn).prepare_cached(text)?.raw_execute().map(|_| ())
 }
 
-/// One row, with the names of its columns shared by all rows of its statement.
+/// One row. All rows of a statement share the names of the columns.
 pub(crate) struct SqliteRow {
     columns: Arc<[String]>,
     values: Vec<Raw>,
 }
 
-/// What a column of this engine can be read as.
+/// A type that a column of this engine can be read as.
 pub(super) trait FromRaw: Sized {
     fn from_raw(raw: &Raw) -> Option<Self>;
 }
@@ -175,7 +176,7 @@ from_raw! {
 }
 
 impl SqliteRow {
-    /// Looks for a column, among these when not among all.
+    /// Finds a column, within the given range if there is one.
     pub(super) fn get<T: FromRaw>(
         &self,
         column: &str,
@@ -210,15 +211,15 @@ fn rows(conn: &Connection, statement: &Statement, values: &[Value]) -> rusqlite:
     let mut found = Vec::new();
     let mut rows = prepared.raw_query();
     while let Some(row) = rows.next()? {
-        let value = |index| row.get_ref(index).map(own);
+        let value = |index| row.get_ref(index).map(to_owned_raw);
         let values = (0..columns.len()).map(value).collect::<rusqlite::Result<_>>()?;
         found.push(SqliteRow { columns: Arc::clone(&columns), values });
     }
     Ok(found)
 }
 
-/// Text that is not UTF-8 stays bytes, and is then unreadable as text.
-fn own(value: ValueRef<'_>) -> Raw {
+/// Text that is not UTF-8 becomes bytes, which cannot be read as text.
+fn to_owned_raw(value: ValueRef<'_>) -> Raw {
     match value {
         ValueRef::Text(bytes) => match std::str::from_utf8(bytes) {
             Ok(text) => Raw::Text(text.to_owned()),
@@ -248,7 +249,7 @@ fn bound<'c>(
 ) -> rusqlite::Result<CachedStatement<'c>> {
     let mut prepared = conn.prepare_cached(statement.sqlite)?;
     for index in 1..=prepared.parameter_count() {
-        // To SQLite `$2` is a name, numbered by where it stands first.
+        // For SQLite `$2` is a name. Names are numbered by their first occurrence.
         let number =
             prepared.parameter_name(index).and_then(|name| name.strip_prefix('$')?.parse::<usize>().ok());
         let value = number.and_then(|number| values.get(number.checked_sub(1)?));
@@ -260,7 +261,7 @@ fn bound<'c>(
     Ok(prepared)
 }
 
-/// Runs `work` here, or, when its values are large, where it holds up no other task.
+/// Runs `work` on this thread. For large values the other tasks of the thread are moved away first.
 fn off_worker<T>(values: &[Value], work: impl FnOnce() -> T) -> T {
     let size = |value: &Value| match value {
         Value::Text(text) => text.len(),
@@ -286,9 +287,9 @@ pub(super) fn prepare(conn: &mut PooledConnection<Connection>, statement: &State
 
 /// The disk is full.
 const FULL: i32 = 13;
-/// A write failed; mostly because of a quota or a limit on the length of files.
+/// A write failed, usually because of a quota or a limit on file size.
 const IOERR_WRITE: i32 = 10 | 3 << 8;
-/// The shared memory of the write-ahead log cannot grow.
+/// The shared memory file of the write-ahead log cannot grow.
 const IOERR_SHMSIZE: i32 = 10 | 19 << 8;
 
 const UNIQUE: i32 = 19 | 8 << 8;
@@ -329,7 +330,7 @@ mod tests {
 
     use super::*;
 
-    /// Planning a statement costs several times what running it does.
+    /// Planning a statement takes several times as long as running it.
     #[test]
     fn a_prepared_statement_is_planned_once_whatever_its_values() {
         let folder = tempfile::tempdir().expect("a folder");

@@ -1,22 +1,22 @@
-//! A statement is a constant: one text for both engines, or two when it is forked (see `forks.rs`).
+//! A statement is a constant with one text for both engines, or one text per engine (see `forks.rs`).
 
-/// What a statement is run for, so that idle servers can be proven idle.
+/// The purpose of a statement. Statements are counted by purpose, to prove that an idle server is idle.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Purpose {
-    /// Somebody asked for something.
+    /// A request or a task.
     Work,
-    /// A daemon's sign of life.
+    /// A daemon's heartbeat.
     Heartbeat,
-    /// Looking for a job.
+    /// A search for a job.
     Claim,
 }
 
 /// One SQL text with a name, in the portable dialect of `docs/store.md`.
 #[derive(Clone, Copy, Debug)]
 pub struct Statement {
-    /// `table.NAME`, for traces and errors.
+    /// `table.NAME`, for logs and errors.
     pub(crate) name: &'static str,
-    /// The table its rows are reported under.
+    /// The table that errors name.
     pub(crate) table: &'static str,
     pub(crate) sqlite: &'static str,
     pub(crate) postgres: &'static str,
@@ -24,7 +24,7 @@ pub struct Statement {
 }
 
 impl Statement {
-    pub(crate) const fn new(table: &'static str, name: &'static str, text: Text) -> Self {
+    pub(crate) const fn new(table: &'static str, name: &'static str, text: StatementText) -> Self {
         Self { name, table, sqlite: text.sqlite, postgres: text.postgres, purpose: text.purpose }
     }
 
@@ -46,7 +46,7 @@ impl Statement {
         self.postgres
     }
 
-    /// Whether it surely changes nothing; Postgres needs no transaction for it.
+    /// Whether it certainly changes nothing, so that Postgres needs no transaction for it.
     pub(crate) fn only_reads(&self) -> bool {
         self.postgres.starts_with("select")
     }
@@ -58,24 +58,24 @@ impl Statement {
     }
 }
 
-/// The right-hand side of a statement's definition.
-pub(crate) struct Text {
+/// The text of a statement in its definition.
+pub(crate) struct StatementText {
     sqlite: &'static str,
     postgres: &'static str,
     purpose: Purpose,
 }
 
 /// The same text for both engines.
-pub(crate) const fn sql(text: &'static str) -> Text {
-    Text { sqlite: text, postgres: text, purpose: Purpose::Work }
+pub(crate) const fn sql(text: &'static str) -> StatementText {
+    StatementText { sqlite: text, postgres: text, purpose: Purpose::Work }
 }
 
-/// A text per engine; only `forks.rs` may use it.
-pub(crate) const fn forked(sqlite: &'static str, postgres: &'static str) -> Text {
-    Text { sqlite, postgres, purpose: Purpose::Work }
+/// One text per engine. Only `forks.rs` may use it.
+pub(crate) const fn forked(sqlite: &'static str, postgres: &'static str) -> StatementText {
+    StatementText { sqlite, postgres, purpose: Purpose::Work }
 }
 
-impl Text {
+impl StatementText {
     pub(crate) const fn purpose(mut self, purpose: Purpose) -> Self {
         self.purpose = purpose;
         self

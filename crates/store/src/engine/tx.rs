@@ -1,4 +1,4 @@
-//! [`Tx`]: a connection in use, and the transaction on it.
+//! [`Tx`]: a connection in use with its transaction.
 
 use std::sync::Arc;
 
@@ -7,7 +7,7 @@ use sqlx::postgres::PgConnection;
 use super::access::Access;
 use super::counters::Counters;
 use super::failure::Failure;
-use super::merge::{self, Part};
+use super::merge::{self, MergePart};
 use super::pool::PooledConnection;
 use super::postgres::{self, PostgresDatabase};
 use super::row::Row;
@@ -22,7 +22,7 @@ pub(super) enum Connection {
     Postgres(PooledConnection<PgConnection>, Arc<PostgresDatabase>),
 }
 
-/// What may be done with a [`Tx`] now.
+/// The state of a [`Tx`].
 ///
 /// ```text
 /// Reading                              never changes
@@ -38,16 +38,17 @@ enum TxState {
     Reading,
     /// Each statement is a transaction of its own.
     Autocommit,
-    /// A transaction that the database does not know of. Postgres is told with the first statement that changes
-    /// something: until then each statement sees the newest committed rows in any case.
+    /// A transaction that has not been started in the database. On Postgres it starts with the first changing
+    /// statement: until then a transaction makes no difference, because each statement sees the newest committed rows.
     Pending,
-    /// A transaction that the database knows of.
+    /// A transaction that has been started in the database.
     Open,
-    /// A statement of the transaction failed, so Postgres refuses all others, and the transaction can only be undone.
-    /// `conflicted` says that another transaction was the reason, so that running all of it again is right.
+    /// A statement of the transaction failed. Postgres refuses further statements, and the transaction can only be
+    /// rolled back. `conflicted` says that another transaction was the reason, so that the whole transaction should be
+    /// run again.
     Failed { conflicted: bool },
-    /// A statement failed in a way after which it is unknown whether the transaction is still open: SQLite undoes one
-    /// by itself when the disk is full. The connection is closed.
+    /// A statement failed, and it is unknown whether the transaction is still open: SQLite itself rolls back when the
+    /// disk is full. The connection is closed.
     Broken,
 }
 
@@ -59,22 +60,22 @@ impl TxState {
 
 /// A connection in use: for reading, for single statements, or inside one transaction.
 ///
-/// Dropping it without [`Tx::commit`] undoes what a transaction did.
+/// Dropping it without [`Tx::commit`] rolls the transaction back.
 pub struct Tx {
     connection: Connection,
     state: TxState,
     counters: Arc<Counters>,
     /// Effects to run after the commit.
     after_commit: Vec<Effect>,
-    /// Statements that will be sent together with the next one whose result is needed. Always empty on SQLite, which has
-    /// no round trips to save.
-    pipelined: Vec<Part>,
-    /// Statements for the end of the transaction, in this order.
-    deferred: Vec<Part>,
+    /// Statements that are sent together with the next statement whose result is needed. Always empty on SQLite, which
+    /// has no round trips.
+    pipelined: Vec<MergePart>,
+    /// Statements that run right before the commit, in this order.
+    deferred: Vec<MergePart>,
     state_keys: StateKeys,
 }
 
-/// Something that must happen only if a transaction is committed, such as a line in the audit log.
+/// A function that runs only after a commit, for example one that wakes waiting daemons.
 type Effect = Box<dyn FnOnce() + Send>;
 
 impl Tx {
@@ -109,7 +110,7 @@ impl Tx {
         self.state_keys.clone()
     }
 
-    /// A value of a column that holds secrets, as it is stored.
+    /// Encrypts a value of a column that holds secrets.
     pub(crate) fn sealed(&self, table: &'static str, column: &'static str, id: &str, value: Value) -> Value {
         let owner = Owner::Cell { table, column, id };
         match value {
@@ -119,7 +120,7 @@ impl Tx {
         }
     }
 
-    /// The same for one column of a record's values.
+    /// Encrypts one column of a record's values.
     pub(crate) fn seal_in(
         &self,
         table: &'static str,
@@ -132,8 +133,8 @@ impl Tx {
         values[at] = self.sealed(table, column, id, std::mem::replace(&mut values[at], Value::NullText));
     }
 
-    /// Runs `effect` after the commit of this transaction, and never when it is undone; outside of a transaction at
-    /// once. It must be quick, because the connection is held meanwhile.
+    /// Runs `effect` after the commit of this transaction, or at once outside of a transaction. It does not run when
+    /// the transaction is rolled back. It must be quick, because the connection is held meanwhile.
     pub fn after_commit(&mut self, effect: impl FnOnce() + Send + 'static) {
         if self.is_transaction() {
             self.after_commit.push(Box::new(effect));
@@ -142,13 +143,13 @@ impl Tx {
         }
     }
 
-    /// Whether what is read here may still be undone.
+    /// Whether rows that are read here may still be rolled back.
     #[must_use]
     pub fn is_transaction(&self) -> bool {
         self.state.is_transaction()
     }
 
-    /// Whether rows live in Postgres.
+    /// Whether the engine is Postgres.
     pub(crate) const fn is_postgres(&self) -> bool {
         matches!(self.connection, Connection::Postgres(..))
     }
@@ -220,9 +221,9 @@ impl Tx {
         }
     }
 
-    /// Runs a statement whose result nobody needs at once. Inside a transaction on Postgres it is sent together with the
-    /// next statement whose result is needed, or at the end, so its error may come that late. It must not depend on the
-    /// statements sent with it, nor change the same rows.
+    /// Runs a statement whose result is not needed at once. Inside a transaction on Postgres it is sent together with
+    /// the next statement whose result is needed, or at the commit; its error may come that late. It must not depend on
+    /// the statements that are sent with it or change the same rows.
     ///
     /// # Errors
     /// With `must_change`, [`Error::Stale`] when it changes nothing.
@@ -233,7 +234,7 @@ impl Tx {
         must_change: bool,
     ) -> Result<(), Error> {
         if self.is_transaction() && self.is_postgres() {
-            self.pipelined.push(Part { statement, values, must_change });
+            self.pipelined.push(MergePart { statement, values, must_change });
             return Ok(());
         }
         match self.execute(statement, values).await? {
@@ -242,12 +243,12 @@ impl Tx {
         }
     }
 
-    /// Runs a statement right before the commit. It is for rows that many transactions change: on Postgres each waits
-    /// for the one before, so the row should be locked for as short as possible. The rules of
-    /// [`Tx::execute_pipelined`] hold for it.
+    /// Runs a statement right before the commit. Use it for rows that many transactions change: on Postgres each
+    /// transaction waits for the previous one, so the lock should be short. The rules of [`Tx::execute_pipelined`]
+    /// apply.
     pub(crate) fn defer(&mut self, statement: &'static Statement, values: Vec<Value>) {
-        debug_assert!(self.is_transaction(), "only a transaction has an end to wait for");
-        self.deferred.push(Part { statement, values, must_change: false });
+        debug_assert!(self.is_transaction(), "only a transaction has a commit");
+        self.deferred.push(MergePart { statement, values, must_change: false });
     }
 
     /// Runs a script of the migrations.
@@ -262,7 +263,7 @@ impl Tx {
         outcome.map_err(|failure| self.fail(failure))
     }
 
-    /// Asks the database to parse and plan a statement without running it.
+    /// Lets the database parse and plan a statement without running it.
     ///
     /// # Errors
     /// [`Error::Refused`] when the engine does not accept it.
@@ -285,7 +286,7 @@ impl Tx {
         Ok(())
     }
 
-    /// Tells the database of a pending transaction.
+    /// Starts a pending transaction in the database.
     async fn begin(&mut self) -> Result<(), Error> {
         if self.state != TxState::Pending {
             return Ok(());
@@ -300,7 +301,7 @@ impl Tx {
         Ok(())
     }
 
-    /// SQLite has one writer: a transaction takes its place before it reads.
+    /// SQLite has one writer, so a transaction takes the write lock before it reads.
     async fn begin_on_sqlite(&mut self) -> Result<(), Error> {
         if self.is_postgres() { Ok(()) } else { self.begin().await }
     }
@@ -323,26 +324,26 @@ impl Tx {
         Ok(())
     }
 
-    /// Runs the statements that were deferred to the end. [`Tx::commit`] does it too; this is for a caller that wants to
-    /// know whether the transaction should be run again. Nothing but the commit may follow: where the database has not
-    /// been told of a transaction, one statement is all of it and permanent.
+    /// Runs the deferred statements. [`Tx::commit`] does so too; this function is for a caller that must know whether
+    /// to run the transaction again. Only the commit may follow: when the transaction was not started in the database,
+    /// a single statement is the whole transaction and is already permanent.
     pub(crate) async fn run_deferred(&mut self) -> Result<(), Error> {
         let deferred = std::mem::take(&mut self.deferred);
         if self.is_postgres() {
             self.pipelined.extend(deferred);
             return self.send_pipelined().await;
         }
-        for Part { statement, values, .. } in deferred {
+        for MergePart { statement, values, .. } in deferred {
             self.execute(statement, values).await?;
         }
         Ok(())
     }
 
-    /// Makes what this transaction did permanent.
+    /// Commits the transaction.
     ///
     /// # Errors
-    /// [`Error::Unavailable`] when the database went away; then it is unknown whether the commit happened. Also when a
-    /// statement failed before: then nothing is committed.
+    /// [`Error::Unavailable`] when the connection was lost; then it is unknown whether the commit happened. The same
+    /// error when an earlier statement failed; then nothing is committed.
     pub async fn commit(mut self) -> Result<(), Error> {
         if !self.is_transaction() {
             return Ok(());
@@ -377,7 +378,7 @@ impl Tx {
         Ok(())
     }
 
-    /// Undoes what this transaction did, and returns the connection to the pool.
+    /// Rolls the transaction back and returns the connection to the pool.
     pub async fn rollback(mut self) {
         if self.is_transaction() {
             self.undo().await;
@@ -397,8 +398,7 @@ impl Tx {
         self.state = if undone { TxState::Autocommit } else { TxState::Broken };
     }
 
-    /// Makes the statements that follow one transaction, unless they belong to one already; returns whether it did. End
-    /// it with [`Tx::exit`] in any case.
+    /// Begins a transaction unless there is one. Returns whether it did. Call [`Tx::exit`] in both cases.
     pub(crate) async fn enter(&mut self) -> Result<bool, Error> {
         if self.state != TxState::Autocommit {
             return Ok(false);
@@ -411,7 +411,7 @@ impl Tx {
         Ok(true)
     }
 
-    /// Ends what [`Tx::enter`] began: commits after a success, and undoes everything otherwise.
+    /// Ends a transaction that [`Tx::enter`] began: commits after success and rolls back otherwise.
     pub(crate) async fn exit<T>(&mut self, entered: bool, outcome: Result<T, Error>) -> Result<T, Failure> {
         if !entered {
             return Ok(outcome?);
@@ -433,8 +433,8 @@ impl Tx {
         }
     }
 
-    /// Whether a statement of the transaction failed because of another transaction, so that running all of it again is
-    /// right.
+    /// Whether a statement of the transaction failed because of another transaction, so that the whole transaction
+    /// should be run again.
     pub(crate) fn is_conflicted(&self) -> bool {
         self.state == TxState::Failed { conflicted: true }
     }
@@ -461,7 +461,7 @@ impl Tx {
 impl Drop for Tx {
     fn drop(&mut self) {
         match (&mut self.connection, self.state) {
-            // Nothing was changed, or all of it is permanent.
+            // Nothing was changed, or everything is committed.
             (_, TxState::Reading | TxState::Autocommit | TxState::Pending) => {}
             (Connection::Sqlite(conn), TxState::Broken) => drop(conn.take()),
             (Connection::Sqlite(conn), _) => {
@@ -469,7 +469,8 @@ impl Drop for Tx {
                     drop(conn.take());
                 }
             }
-            // Closing the connection ends its transaction at once; a rollback would have to be awaited.
+            // Closing the connection ends the transaction at once. A rollback would have to be awaited, which `drop`
+            // cannot do.
             (Connection::Postgres(conn, _), _) => drop(conn.take()),
         }
     }

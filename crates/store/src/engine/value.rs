@@ -1,4 +1,4 @@
-//! The closed set of parameter values, and how Rust types become columns and back.
+//! The parameter values, and the conversions between Rust types and columns.
 
 use std::collections::BTreeMap;
 
@@ -17,29 +17,28 @@ use uuid::Uuid;
 use super::Row;
 use crate::error::Error;
 
-/// A parameter. Nulls are typed, because Postgres must know what is missing.
+/// A parameter. Nulls are typed, because Postgres needs the type.
 #[derive(Clone, PartialEq)]
 pub(crate) enum Value {
-    /// A missing flag.
+    /// A null boolean.
     NullBool,
-    /// A missing number or instant.
+    /// A null number or instant.
     NullInt,
-    /// A missing text, id or document.
+    /// A null text, id or document.
     NullText,
-    /// Missing bytes.
+    /// Null bytes.
     NullBytes,
-    /// A flag.
+    /// A boolean.
     Bool(bool),
     /// A number, or an instant in microseconds since 1970.
     Int(i64),
     /// A text, an id or a JSON document.
     Text(String),
-    /// Bytes.
     Bytes(Vec<u8>),
 }
 
 impl Value {
-    /// The value inside a JSON row of a batch; bytes never travel that way.
+    /// The value inside a JSON row of a batch. Bytes are never sent in this way.
     pub(crate) fn into_json(self) -> serde_json::Value {
         match self {
             Self::NullBool | Self::NullInt | Self::NullText | Self::NullBytes | Self::Bytes(_) => {
@@ -52,22 +51,22 @@ impl Value {
     }
 }
 
-/// Postgres cannot store the character NUL; both engines get a replacement character instead, so that they agree
-/// and a stray byte in a log line never fails a job.
+/// Postgres cannot store NUL. Both engines store a replacement character instead, so that a NUL in a log line does not
+/// fail a job.
 pub(crate) fn clean(text: String) -> String {
     if text.as_bytes().contains(&0) { text.replace('\0', "\u{fffd}") } else { text }
 }
 
-/// A type that fits one column.
+/// A type that is stored in one column.
 pub(crate) trait Column: Sized {
-    /// The typed null that stands for a missing value.
+    /// The typed null of a missing value.
     const NULL: Value;
-    /// As a parameter.
+    /// Converts it to a parameter.
     fn to_value(&self) -> Value;
-    /// From a row.
+    /// Reads it from a row.
     ///
     /// # Errors
-    /// [`Error::Corrupt`] when the column holds something else.
+    /// [`Error::Corrupt`] when the column has another type of value.
     fn read(row: &Row, column: &'static str) -> Result<Option<Self>, Error>;
 }
 
@@ -137,7 +136,7 @@ impl Column for Sha256Digest {
     }
 }
 
-/// Types whose column is the text that `FromStr` reads.
+/// Types that are stored as the text that `FromStr` parses.
 macro_rules! texts {
     ($what:literal, |$value:ident| $text:expr; $($kind:ty),*) => {$(
         impl Column for $kind {
@@ -156,9 +155,9 @@ macro_rules! texts {
 
 texts!("not a UUID", |id| id.to_string(); Uuid, UserId, OrganizationId, TemplateId, TemplateVersionId, PresetId,
     WorkspaceId, BuildId, JobId, DaemonId, KeyId, FileId, ResourceId, AgentId, AppId);
-texts!("not a word of its list", |word| word.as_str().to_owned(); job::Type, Transition, Reason);
+texts!("not one of the expected words", |word| word.as_str().to_owned(); job::Type, Transition, Reason);
 
-/// Types whose column is a JSON document.
+/// Types that are stored as a JSON document.
 macro_rules! json_column {
     (@$read:ident $($kind:ty),*) => {$(
         impl $crate::engine::Column for $kind {
@@ -178,7 +177,8 @@ macro_rules! json_column {
 }
 pub(crate) use json_column;
 
-/// As [`json_column`] for columns that hold secrets. Whoever stores one encrypts it with [`Tx::seal_in`](super::Tx::seal_in).
+/// Like [`json_column`], for columns that hold secrets. The caller encrypts the value with
+/// [`Tx::seal_in`](super::Tx::seal_in).
 macro_rules! sealed_json_column {
     ($($kind:ty),* $(,)?) => { $crate::engine::json_column!(@open_json $($kind),*); };
 }
@@ -186,7 +186,7 @@ pub(crate) use sealed_json_column;
 
 json_column!(Vec<String>, BTreeMap<String, String>, TagSet, serde_json::Value);
 
-/// A private JSON document that may hold secrets; its `Debug` shows nothing.
+/// A JSON document that may hold secrets. Its `Debug` shows nothing.
 #[derive(Clone, Default, PartialEq)]
 pub struct Document(pub serde_json::Value);
 
@@ -206,12 +206,12 @@ impl Column for Document {
     }
 }
 
-/// Serialises a value that is known to be representable.
+/// Serializes a value that always has a JSON form.
 pub(crate) fn to_json<T: serde::Serialize>(value: &T) -> String {
     serde_json::to_string(value).expect("our documents have text keys and finite numbers")
 }
 
-/// A list parameter: JSON text, read in SQL with `json_each`.
+/// A list as a parameter: JSON text that SQL reads with `json_each`.
 pub(crate) fn list<T: Column>(items: impl IntoIterator<Item = T>) -> Value {
     let items: Vec<_> = items.into_iter().map(|item| item.to_value().into_json()).collect();
     Value::Text(to_json(&items))
@@ -230,8 +230,7 @@ macro_rules! values {
 }
 pub(crate) use values;
 
-/// A struct that is a row: fields in the order of the table's columns. A field's column has its name unless
-/// another one is given after `=`.
+/// Defines a struct for a row. A field is stored in the column of the same name, or in the column after `=`.
 macro_rules! record {
     ($(#[$meta:meta])* $vis:vis struct $name:ident {
         $($(#[$doc:meta])* pub $field:ident: $kind:ty $(= $column:literal)?,)*
@@ -277,7 +276,7 @@ macro_rules! column_name {
 }
 pub(crate) use column_name;
 
-/// Rows as one JSON parameter; SQL takes them apart with `json_each` and `json_extract`.
+/// Rows as one JSON parameter. SQL reads them with `json_each` and `json_extract`.
 pub(crate) fn batch(columns: &[&str], rows: impl IntoIterator<Item = Vec<Value>>) -> Value {
     let object = |values: Vec<Value>| {
         let fields =

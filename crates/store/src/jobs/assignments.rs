@@ -1,4 +1,4 @@
-//! What the message of a job is made of, and what the end of one needs to know: all of it in one statement.
+//! Reads everything for the message of a job, or for the end of a job, in one statement.
 
 use std::collections::BTreeMap;
 
@@ -15,68 +15,57 @@ use crate::users::LoginType;
 use crate::workspaces::builds::{Build, build_columns, read_parameter};
 use crate::{Result, files};
 
-/// A template's sources.
+/// The archive with a template's source.
 pub struct Archive {
-    /// Their length.
+    /// The length of the archive.
     pub size: i64,
-    /// The archive, when it is in one row; otherwise it has to be read part by part.
+    /// The content, when it is stored in one row; otherwise it must be read part by part.
     pub data: Option<Vec<u8>>,
 }
 
-/// A job with what its message needs.
+/// A job with everything that its message contains.
 pub struct Assignment {
-    /// The job.
     pub job: Job,
-    /// User name of whoever caused it; none when the account is gone.
+    /// The username of the initiator; none when the account was deleted.
     pub initiator: Option<String>,
-    /// The template's sources; none when they are gone.
+    /// None when the file was deleted.
     pub archive: Option<Archive>,
-    /// What is built, when the job is a build.
+    /// Set for build jobs.
     pub context: Option<BuildContext>,
-    /// Terraform's state, when the job is a build and has one.
+    /// Terraform's state, if the job is a build and has one.
     pub state: Option<Vec<u8>>,
 }
 
 record! {
-    /// What a build builds, for whom and from what.
+    /// The workspace, owner and template of a build.
     pub struct BuildContext {
-        /// The build.
         pub build_id: BuildId,
-        /// What it does.
         pub transition: Transition,
         /// From 1.
         pub build_number: i64,
-        /// The workspace.
         pub workspace_id: WorkspaceId,
-        /// Its name.
         pub workspace_name: String,
-        /// Its organization.
         pub organization_id: OrganizationId,
-        /// Its owner.
         pub owner_id: UserId,
-        /// User name of the owner; none when the account was deleted.
+        /// None when the account was deleted.
         pub username: Option<String>,
-        /// The owner's address.
+        /// The owner's email address.
         pub email: Option<String>,
-        /// The owner's own name.
+        /// The owner's full name.
         pub name: Option<String>,
-        /// How the owner logs in.
+        /// The owner's login type.
         pub login_type: Option<LoginType>,
         /// The owner's site roles.
         pub site_roles: Option<Vec<String>>,
         /// The owner's roles in the organization; none when the owner is not a member.
         pub member_roles: Option<Vec<String>>,
-        /// The owner's key for Git, once there is one.
+        /// The owner's public Git SSH key, if there is one.
         pub public_key: Option<String>,
-        /// The owner's private key for Git.
+        /// The owner's private Git SSH key, if there is one.
         pub private_key: Option<Secret>,
-        /// The template.
         pub template_id: TemplateId,
-        /// Its name.
         pub template_name: String,
-        /// The version that is built.
         pub version_id: TemplateVersionId,
-        /// Its name.
         pub version_name: String,
         /// Whether the version has variables.
         pub has_variables: bool,
@@ -120,11 +109,11 @@ statements! { "provisioner_jobs";
         left join workspaces as workspace on workspace.id = build.workspace_id where job.id = $1"));
 }
 
-/// A job with what its message needs.
+/// A job with everything that its message contains.
 ///
 /// # Errors
-/// [`Error::NotFound`](crate::Error::NotFound), and [`Error::RowKeyMissing`](crate::Error::RowKeyMissing) when the state is encrypted
-/// with a key that is not there.
+/// [`Error::NotFound`](crate::Error::NotFound), and [`Error::RowKeyMissing`](crate::Error::RowKeyMissing) when the
+/// state is encrypted with a key that is not configured.
 pub async fn get(tx: &mut Tx, id: JobId) -> Result<Assignment> {
     let row = tx.fetch_one(&GET, values![id]).await?;
     let mut parts = row.parts();
@@ -142,10 +131,7 @@ pub async fn get(tx: &mut Tx, id: JobId) -> Result<Assignment> {
     Ok(Assignment { job, context, state, initiator: row.get("initiator")?, archive })
 }
 
-/// The parameters of a build, and those of the build before it in the same workspace.
-///
-/// # Errors
-/// Only when the database fails.
+/// The parameters of a build and of the previous build of the workspace.
 pub async fn list_parameters(
     tx: &mut Tx,
     context: &BuildContext,
@@ -162,28 +148,23 @@ pub async fn list_parameters(
 /// A job that may be about to end.
 #[derive(Clone, Debug)]
 pub struct JobWithBuild {
-    /// The job.
     pub job: Job,
-    /// Its build, when it is one.
     pub build: Option<Build>,
-    /// How long the build's workspace runs, in milliseconds.
+    /// The workspace's time to live in milliseconds.
     pub ttl_ms: Option<i64>,
 }
 
 record! {
-    struct Lifetime {
+    struct TimeToLive {
         pub ttl_ms: Option<i64>,
     }
 }
 
-/// A job with its build, for whoever ends it.
-///
-/// # Errors
-/// Only when the database fails.
+/// A job with its build. For the end of a job.
 pub async fn find_with_build(tx: &mut Tx, id: JobId) -> Result<Option<JobWithBuild>> {
     let Some(row) = tx.fetch_opt(&ENDING, values![id]).await? else { return Ok(None) };
     let mut parts = row.parts();
     let (job, build) = (parts.next()?, parts.next_joined()?);
-    let Lifetime { ttl_ms } = parts.next()?;
+    let TimeToLive { ttl_ms } = parts.next()?;
     Ok(Some(JobWithBuild { job, build, ttl_ms }))
 }

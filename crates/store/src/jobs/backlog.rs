@@ -1,4 +1,4 @@
-//! How much waits, by what it needs: for metrics, at most once in a scrape.
+//! The number of waiting jobs by requirements, for metrics. Read at most once per scrape.
 
 use coder_domain::ids::OrganizationId;
 use coder_domain::tags::TagSet;
@@ -8,7 +8,7 @@ use crate::Result;
 use crate::engine::{Tx, record, sql, statements};
 
 record! {
-    /// Waiting jobs that need the same.
+    /// Waiting jobs with equal organization and tags.
     pub struct Backlog {
         /// Their organization.
         pub organization_id: OrganizationId,
@@ -16,13 +16,13 @@ record! {
         pub tags: TagSet,
         /// How many.
         pub waiting: i64,
-        /// When the oldest of them was made.
+        /// When the oldest of them was created.
         pub oldest_at: Option<Timestamp> = "oldest_us",
     }
 }
 
 statements! { "queue_lines";
-    /// The lines know how many wait; the oldest of each is one look into an index.
+    /// The sub-queues hold the counts. The oldest job of each is found in an index.
     LIST = sql("select line.organization_id, interned.tags, cast(sum(line.waiting) as bigint) as waiting,
         min(line.oldest_us) as oldest_us from (
             select queued.organization_id, queued.tag_set_id, queued.waiting, (
@@ -36,10 +36,7 @@ statements! { "queue_lines";
         group by line.organization_id, interned.tags");
 }
 
-/// What waits in the whole deployment.
-///
-/// # Errors
-/// Only when the database fails.
+/// The backlog of the whole deployment.
 pub async fn list(tx: &mut Tx) -> Result<Vec<Backlog>> {
     tx.fetch(&LIST, vec![]).await?.iter().map(Backlog::from_row).collect()
 }

@@ -1,4 +1,4 @@
-//! Handing out a job: the fair order of `coder_domain::queue`, atomic against cancels and other claims.
+//! Claims a job in the fair order of `coder_domain::queue`, atomically against cancels and other claims.
 
 use std::time::Duration;
 
@@ -11,31 +11,30 @@ use crate::engine::{Failure, Purpose, Tx, Value, list as list_value, sql, statem
 use crate::tag_sets::TagSetId;
 use crate::{Error, Result};
 
-/// What a daemon can take.
+/// A daemon's request for a job.
 #[derive(Clone, Debug)]
 pub struct ClaimRequest<'a> {
-    /// Its organization.
     pub organization_id: OrganizationId,
     /// The types it serves.
     pub provisioners: &'a [String],
-    /// Ids of the tag sets it satisfies.
+    /// The ids of the tag sets that it satisfies.
     pub tag_sets: &'a [TagSetId],
-    /// Its row.
+    /// The id of its row.
     pub daemon: DaemonId,
-    /// Hash of its session, when it may resume jobs; such a job can only be held with its epoch.
+    /// The hash of its session if it may resume jobs. A job of a session can only be held with its epoch.
     pub session: Option<Sha256Digest>,
 }
 
-/// A job that was just taken. Its epoch is [`Job::attempt`](super::Job::attempt).
+/// A claimed job. Its epoch is [`Job::attempt`](super::Job::attempt).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ClaimedJob {
-    /// The job.
     pub job: JobId,
-    /// Whether another one waited that the same daemon could take.
+    /// Whether another job waits that the same daemon can take.
     pub more: bool,
 }
 
-/// The condition that a line is one of those wanted: $1 organization, $2 provisioner types, $3 tag set ids.
+/// The condition for a sub-queue (a row of `queue_lines`) that the daemon can serve: $1 organization, $2 provisioner
+/// types, $3 tag set ids.
 macro_rules! wanted {
     () => {
         "line.organization_id = $1 and line.waiting > 0
@@ -45,9 +44,8 @@ macro_rules! wanted {
 }
 
 statements! { "provisioner_jobs";
-    /// Whose turn it is: one look at the head of each wanted set, and one for the line that has the least turn. The
-    /// cross join keeps SQLite from reading all lines of the organization for the latter. A row comes in any case, with
-    /// the newest tag set.
+    /// Finds the initiator with the least turn: one index lookup for each requested tag set. The cross join prevents
+    /// SQLite from reading all sub-queues of the organization. Always returns one row, which has the newest tag set.
     NEXT = sql(concat!("select turn.initiator_id, turn.automatic, newest.id as newest
         from (select coalesce(max(id), 0) as id from tag_sets) as newest left join (
             select line.initiator_id, line.automatic from (
@@ -58,8 +56,8 @@ statements! { "provisioner_jobs";
                     from json_each($3) as tags cross join json_each($2) as kind) as head) as least
             cross join queue_lines as line where line.turn = least.turn and ", wanted!(), "
             order by line.initiator_id limit 1) as turn on true")).purpose(Purpose::Claim);
-    /// That initiator's oldest job in the wanted lines, by one look at the head of each; and whether another job waits.
-    /// Not one statement with the one above: Postgres would read all lines of the initiator.
+    /// Finds that initiator's oldest job in the requested sub-queues by one index lookup for each, and whether another
+    /// job waits. As one statement with the one above, Postgres would read all sub-queues of the initiator.
     PICK = sql(concat!("select ", standing_columns!("first."), ", coalesce((select sum(heads.waiting) from (
                 select (select cast(sum(other.waiting) as bigint) from queue_lines as other
                     where other.organization_id = $1 and other.tag_set_id = cast(tags.value as bigint)
@@ -76,7 +74,7 @@ statements! { "provisioner_jobs";
     TAKE = sql("update provisioner_jobs set started_us = $2, updated_us = $2, worker_id = $3, session_hash = $4,
         attempt = attempt + 1
         where id = $1 and started_us is null and completed_us is null and canceled_us is null").purpose(Purpose::Claim);
-    /// The initiator goes to the back for this daemon; one job leaves its line.
+    /// Moves the initiator behind all others, and removes one job from its sub-queue.
     MOVE = sql("update queue_lines set turn = (
             select case when max(other.turn) >= $8 then max(other.turn) + 1 else $8 end from queue_lines as other
             where other.organization_id = $1 and other.turn >= $9 and other.turn < $10),
@@ -86,26 +84,23 @@ statements! { "provisioner_jobs";
         and provisioner in (select value from json_each($2))").purpose(Purpose::Claim);
 }
 
-/// How often the claim is tried while others take what it chose.
+/// How often a claim is tried again when other claims take the chosen job.
 const ATTEMPTS: u32 = 200;
 const PAUSE: Duration = Duration::from_millis(1);
 
-/// What came of a claim that knows the tag sets up to some id.
+/// The outcome of a claim by a caller that knows the tag sets up to some id.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ClaimOutcome {
-    /// A job, taken.
+    /// A job was claimed.
     Job(ClaimedJob),
-    /// Nothing that matches waits.
+    /// No matching job waits.
     Nothing,
-    /// There are newer tag sets; nothing was taken.
+    /// There are newer tag sets. No job was claimed.
     NewerTagSets,
 }
 
-/// Takes the matching job whose turn it is, or none when nothing waits. Give it a
-/// [`Store::single`](crate::Store::single), so that nothing stays locked while the job's payload is made.
-///
-/// # Errors
-/// Only when the database fails.
+/// Claims the matching job whose turn it is. Returns none when no matching job waits. Pass a
+/// [`Store::single`](crate::Store::single), so that nothing stays locked while the job's message is made.
 pub async fn claim(tx: &mut Tx, claim: &ClaimRequest<'_>, now: Timestamp) -> Result<Option<ClaimedJob>> {
     match try_claim(tx, claim, TagSetId::MAX, now).await? {
         ClaimOutcome::Job(claimed) => Ok(Some(claimed)),
@@ -113,11 +108,8 @@ pub async fn claim(tx: &mut Tx, claim: &ClaimRequest<'_>, now: Timestamp) -> Res
     }
 }
 
-/// As [`claim`], for somebody who knows the tag sets up to `newest`: one question, and one more and one change when a job
-/// waits.
-///
-/// # Errors
-/// Only when the database fails.
+/// Like [`claim`], for a caller that knows the tag sets up to `newest`. One query; a second query and one change when a
+/// job waits.
 pub async fn try_claim(
     tx: &mut Tx,
     claim: &ClaimRequest<'_>,
@@ -137,20 +129,20 @@ pub async fn try_claim(
         };
         let mut parameters = wanted.clone();
         parameters.extend(values![initiator, row.get::<bool>("automatic")?]);
-        // None when somebody else was faster.
+        // None when another claim took the job.
         let Some(row) = tx.fetch_opt(&PICK, parameters).await? else { continue };
         let (job, more) = (QueueEntry::from_row(&row)?, row.get("more")?);
         let entered = tx.enter().await?;
         let outcome = take(tx, claim, &wanted, &job, now).await;
         match tx.exit(entered, outcome).await {
             Ok(()) => {
-                // The job is taken: whatever fails now must not lose it.
-                if let Err(error) = queue_tables::tidy(tx, job.id, now).await {
-                    tracing::warn!(job = %job.id, %error, "counts of the queue could not be tidied up");
+                // The job is claimed, so a failure from here on must not return an error.
+                if let Err(error) = queue_tables::clean_up(tx, job.id, now).await {
+                    tracing::warn!(job = %job.id, %error, "empty rows of the queue could not be removed");
                 }
                 return Ok(ClaimOutcome::Job(ClaimedJob { job: job.id, more }));
             }
-            // Another claim was faster, so it is another initiator's turn now.
+            // Another claim took the job, so it may be another initiator's turn now.
             Err(Failure { error: Error::Stale { .. }, .. }) if entered => {}
             Err(Failure { conflicted: true, .. }) => tokio::time::sleep(PAUSE).await,
             Err(failure) => return Err(failure.error),
@@ -159,7 +151,7 @@ pub async fn try_claim(
     Ok(ClaimOutcome::Nothing)
 }
 
-/// The job gets its owner, leaves its line, and its initiator goes to the back.
+/// Gives the job its owner, removes it from its sub-queue, and moves its initiator behind all others.
 async fn take(
     tx: &mut Tx,
     claim: &ClaimRequest<'_>,

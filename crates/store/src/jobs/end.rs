@@ -1,4 +1,4 @@
-//! How jobs end: canceled, reported by their holder, or given up on by the server.
+//! Ends jobs: canceled, reported by the daemon that holds them, or ended by the server.
 
 use coder_domain::ids::{DaemonId, JobId};
 use coder_domain::job::lifecycle::Guard;
@@ -10,8 +10,7 @@ use super::queue_tables::{self, QueueEntry, standing_columns};
 use crate::Result;
 use crate::engine::{Document, Row, Tx, sql, statements, values};
 
-/// The error, with the name of the daemon that the job was with: whoever reads it has no other way to know which of many
-/// machines to look at.
+/// The error text with the name of the job's daemon, so that its reader knows which machine to examine.
 macro_rules! of_daemon {
     ($error:literal) => {
         concat!(
@@ -39,7 +38,7 @@ statements! { "provisioner_jobs";
     FINISH_UNCLAIMED = sql(concat!("update provisioner_jobs set started_us = $2, completed_us = $2, updated_us = $2, error = $3
         where id = $1 and worker_id is null and completed_us is null and canceled_us is null
         returning worker_id, ", standing_columns!()));
-    /// Each guard that is given must hold.
+    /// All guards that are not null must hold.
     GIVE_UP = sql(concat!("update provisioner_jobs set completed_us = $2, updated_us = $2, lost_us = null,
         started_us = coalesce(started_us, $2), error = ", of_daemon!("$3"), ", error_code = ''
         where id = $1 and completed_us is null and (cast($4 as bigint) is null or updated_us = $4)
@@ -48,20 +47,20 @@ statements! { "provisioner_jobs";
         returning worker_id, ", standing_columns!()));
 }
 
-/// In which state a job must be to be canceled.
+/// The state that a cancel requires.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ExpectedStatus {
-    /// Nobody has taken it.
+    /// No daemon has acquired it.
     Pending,
-    /// A daemon has it.
+    /// A daemon holds it.
     Running,
 }
 
-/// Asks to stop a job. A job that no daemon has taken ends at once, and is never handed out; the answer says whether it
-/// did.
+/// Cancels a job. A waiting job ends at once; a held job ends when its daemon has stopped it. Returns whether the job
+/// has ended.
 ///
 /// # Errors
-/// [`Error::Stale`](crate::Error::Stale) when it has ended, was canceled before, or is not as expected.
+/// [`Error::Stale`](crate::Error::Stale) when it has ended, was canceled before, or is not in the expected state.
 pub async fn cancel(
     tx: &mut Tx,
     id: JobId,
@@ -78,7 +77,7 @@ pub async fn cancel(
     Ok(tx.exit(entered, outcome).await?)
 }
 
-/// Takes a job that had no owner out of the queue; says whether it had none.
+/// Removes a job without an owner from the queue. Returns whether it had none.
 async fn leave(tx: &mut Tx, row: &Row) -> Result<bool> {
     let worker: Option<DaemonId> = row.get("worker_id")?;
     if worker.is_none() {
@@ -87,20 +86,20 @@ async fn leave(tx: &mut Tx, row: &Row) -> Result<bool> {
     Ok(worker.is_none())
 }
 
-/// Ends a job well. Write its results in the same transaction.
+/// Ends a job with success. Write its results in the same transaction.
 ///
 /// # Errors
-/// [`Error::Stale`](crate::Error::Stale) when this is not the present holder or the job has ended.
+/// [`Error::Stale`](crate::Error::Stale) when the sender does not hold the job or the job has ended.
 pub async fn complete(tx: &mut Tx, id: JobId, holder: impl Into<Holder>, now: Timestamp) -> Result<()> {
     fail(tx, id, holder, "", "", now).await
 }
 
-/// Ends a job whose result is kept, and replaces its private input, where the accepted result is remembered so that a
-/// repeat of it is recognised. The job ends well when `error` is empty: a result may be complete and still not usable.
-/// On Postgres it is done together with what is written after it, so a failure may come at the end of the transaction.
+/// Ends a job whose result is stored, and replaces its private input. The input then identifies the accepted result, so
+/// that a repeated message is recognized. The job succeeds when `error` is empty: a result may be complete and still
+/// unusable. On Postgres this is pipelined, so an error may come at the commit.
 ///
 /// # Errors
-/// [`Error::Stale`](crate::Error::Stale) when this is not the present holder or the job has ended.
+/// [`Error::Stale`](crate::Error::Stale) when the sender does not hold the job or the job has ended.
 pub async fn complete_with_input(
     tx: &mut Tx,
     id: JobId,
@@ -116,10 +115,10 @@ pub async fn complete_with_input(
     tx.execute_pipelined(&FINISH_WITH_INPUT, row, true).await
 }
 
-/// Ends a job with an error; an empty text counts as success, as it does on the wire (wire-protocol 5.6).
+/// Ends a job with an error. An empty text counts as success, as on the wire (wire-protocol 5.6).
 ///
 /// # Errors
-/// [`Error::Stale`](crate::Error::Stale) when this is not the present holder or the job has ended.
+/// [`Error::Stale`](crate::Error::Stale) when the sender does not hold the job or the job has ended.
 pub async fn fail(
     tx: &mut Tx,
     id: JobId,
@@ -136,16 +135,16 @@ pub async fn fail(
 /// Ends a waiting job without a daemon (orphan delete, scheduling-and-auth BLD-3).
 ///
 /// # Errors
-/// [`Error::Stale`](crate::Error::Stale) when a daemon has it or it has ended.
+/// [`Error::Stale`](crate::Error::Stale) when a daemon holds it or it has ended.
 pub async fn finish_unclaimed(tx: &mut Tx, id: JobId, error: &str, now: Timestamp) -> Result<()> {
-    given_up(tx, &FINISH_UNCLAIMED, values![id, now, error.to_owned()]).await
+    execute_give_up(tx, &FINISH_UNCLAIMED, values![id, now, error.to_owned()]).await
 }
 
-/// Ends a job because the server decided so (`coder_domain::job::lifecycle`); a job that no daemon acquired also gets a
-/// start (scheduling-and-auth REAP-4).
+/// Ends a job by decision of the server (`coder_domain::job::lifecycle`). A job that no daemon acquired also gets a
+/// start time (scheduling-and-auth REAP-4).
 ///
 /// # Errors
-/// [`Error::Stale`](crate::Error::Stale) when it has ended or the guard does not hold any more.
+/// [`Error::Stale`](crate::Error::Stale) when it has ended or the guard no longer holds.
 pub async fn give_up(tx: &mut Tx, id: JobId, guard: Guard, error: &str, now: Timestamp) -> Result<()> {
     let (mut silent, mut lost, mut daemon) = (None, None, None);
     match guard {
@@ -155,10 +154,10 @@ pub async fn give_up(tx: &mut Tx, id: JobId, guard: Guard, error: &str, now: Tim
         Guard::Open | Guard::Pending => {}
     }
     let waiting = guard == Guard::Pending;
-    given_up(tx, &GIVE_UP, values![id, now, error.to_owned(), silent, lost, daemon, waiting]).await
+    execute_give_up(tx, &GIVE_UP, values![id, now, error.to_owned(), silent, lost, daemon, waiting]).await
 }
 
-async fn given_up(
+async fn execute_give_up(
     tx: &mut Tx,
     statement: &crate::Statement,
     parameters: Vec<crate::engine::Value>,

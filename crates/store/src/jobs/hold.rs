@@ -1,5 +1,5 @@
-//! Who holds a job: signs of life, lost connections, and sessions that come back (`coder_domain::job::lifecycle`). A job
-//! that a session of ours holds is fenced by its epoch; official daemons are recognised by their row alone.
+//! Held jobs: heartbeats, lost connections and resumed sessions (`coder_domain::job::lifecycle`). A job that a session
+//! holds is protected by its epoch. Official daemons have no sessions and are identified by their row alone.
 
 use coder_domain::ids::{DaemonId, JobId, KeyId, OrganizationId, UserId};
 use coder_domain::job::lifecycle::Sender;
@@ -10,18 +10,18 @@ use super::job::STALE;
 use crate::Result;
 use crate::engine::{Purpose, Tx, batch, record, sql, statements, values};
 
-/// Who says something about a job: a daemon's row, and the epoch under which it holds the job (none from official
-/// daemons, which cannot touch a job that a session holds).
+/// The sender of a message about a job: the daemon and the epoch under which it holds the job. Official daemons have no
+/// epoch and cannot change a job that a session holds.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Holder {
-    /// The row.
+    /// The daemon's row.
     pub daemon: DaemonId,
-    /// The job's [`attempt`](super::Job::attempt) when it was handed to this connection.
+    /// The job's [`attempt`](super::Job::attempt) when this connection acquired it.
     pub epoch: Option<i64>,
 }
 
 impl Holder {
-    /// A session of ours.
+    /// A sender with a session.
     #[must_use]
     pub const fn session(daemon: DaemonId, epoch: i64) -> Self {
         Self { daemon, epoch: Some(epoch) }
@@ -41,7 +41,7 @@ impl From<Sender> for Holder {
     }
 }
 
-/// The guard of whatever a holder may do: $1 job, $2 daemon, $3 epoch.
+/// The guard for every change by a holder: $1 job, $2 daemon, $3 epoch.
 macro_rules! held_by {
     () => {
         "id = $1 and worker_id = $2 and completed_us is null
@@ -51,25 +51,24 @@ macro_rules! held_by {
 pub(crate) use held_by;
 
 record! {
-    /// A job that a daemon holds, or held.
+    /// A job that a daemon holds or held.
     pub struct JobLease {
-        /// The job.
         pub id: JobId,
         /// The epoch of its holder.
         pub attempt: i64,
-        /// Hash of the session that holds it; none for official daemons.
+        /// The hash of the session that holds it; none for official daemons.
         pub session_hash: Option<Sha256Digest>,
-        /// Hash of its newest token; none before the first.
+        /// The hash of its newest token; none before the first one.
         pub token_hash: Option<Sha256Digest>,
-        /// Hash of the token that its daemon may still know instead: the newest was never used.
+        /// The hash of the previous token. The daemon may still have it, because the newest token has not been used.
         pub previous_token_hash: Option<Sha256Digest>,
-        /// When a daemon took it.
+        /// When a daemon acquired it.
         pub started_at: Option<Timestamp> = "started_us",
-        /// When a cancel was asked for.
+        /// When it was canceled.
         pub canceled_at: Option<Timestamp> = "canceled_us",
         /// When it ended.
         pub completed_at: Option<Timestamp> = "completed_us",
-        /// Number of the last numbered log line that is stored.
+        /// The number of the last stored line among those that its daemon numbers.
         pub logs_sequence: i64,
     }
 }
@@ -81,7 +80,8 @@ macro_rules! held_columns {
 }
 
 statements! { "provisioner_jobs";
-    /// Only an official daemon comes back by speaking; a session comes back by its proof alone.
+    /// A message of an official daemon ends the loss of its connection. A session must prove itself instead
+    /// ([`resume`]).
     TOUCH = sql(concat!("update provisioner_jobs set updated_us = $4,
         lost_us = case when session_hash is null then null else lost_us end where ", held_by!(), " returning canceled_us"))
         .purpose(Purpose::Heartbeat);
@@ -90,7 +90,7 @@ statements! { "provisioner_jobs";
             where json_extract(item.value, '$.id') = provisioner_jobs.id
             and case when json_extract(item.value, '$.epoch') is null then provisioner_jobs.session_hash is null
                 else cast(json_extract(item.value, '$.epoch') as bigint) = provisioner_jobs.attempt end)");
-    /// A token that the session showed is the one it knows; otherwise that is the last one it can have got.
+    /// The previous token is the one that the session presented. Without one, it is the last token that was issued.
     RESUME = sql(concat!("update provisioner_jobs set attempt = attempt + 1, updated_us = $4, lost_us = null, token_hash = $5,
         previous_token_hash = case when token_hash = cast($6 as blob) or previous_token_hash = cast($6 as blob) then $6
             else coalesce(previous_token_hash, token_hash) end
@@ -123,10 +123,10 @@ statements! { "provisioner_jobs";
         where daemon.key_id = $1 order by job.started_us");
 }
 
-/// A sign of life from the holder; says whether a cancel was asked for.
+/// Records a heartbeat of the holder. Returns whether the job was canceled.
 ///
 /// # Errors
-/// [`Error::Stale`](crate::Error::Stale) when this is not the present holder or the job has ended.
+/// [`Error::Stale`](crate::Error::Stale) when the sender does not hold the job or the job has ended.
 pub async fn update_alive(tx: &mut Tx, id: JobId, holder: impl Into<Holder>, now: Timestamp) -> Result<bool> {
     let Holder { daemon, epoch } = holder.into();
     let row = tx.fetch_opt(&TOUCH, values![id, daemon, epoch, now]).await?;
@@ -134,11 +134,8 @@ pub async fn update_alive(tx: &mut Tx, id: JobId, holder: impl Into<Holder>, now
     Ok(canceled_at.is_some())
 }
 
-/// Notes that the connection over which `daemon` held these jobs, each under this epoch, has ended. Those that have
-/// ended, or have been resumed since, stay as they are; returns how many are lost now.
-///
-/// # Errors
-/// Only when the database fails.
+/// Records that the connection over which `daemon` held these jobs, each under its epoch, has ended. Jobs that have
+/// ended or were resumed are not changed. Returns how many jobs are lost now.
 pub async fn update_lost(
     tx: &mut Tx,
     daemon: DaemonId,
@@ -155,11 +152,12 @@ pub async fn update_lost(
     tx.execute(&LOSE, parameters).await
 }
 
-/// A session comes back for its job and gets it under a new epoch with a new token. `shown` is the hash of the token that
-/// it showed, if it had one: that one is good for a salvage until the new one is used ([`update_token_used`]).
+/// Gives a job to its returning session under a new epoch with a new token. `shown` is the hash of the token that the
+/// session presented, if any. That token stays valid for a salvaged state until the new one is used
+/// ([`update_token_used`]).
 ///
 /// # Errors
-/// [`Error::Stale`](crate::Error::Stale) when it is not this session's or has ended; see [`find_held`].
+/// [`Error::Stale`](crate::Error::Stale) when this session does not hold it or it has ended; see [`find_held`].
 pub async fn resume(
     tx: &mut Tx,
     id: JobId,
@@ -173,10 +171,10 @@ pub async fn resume(
     JobLease::from_row(&row.ok_or(STALE)?)
 }
 
-/// Gives the job's present session a token; its epoch stays.
+/// Gives the job's present session a token. The epoch stays the same.
 ///
 /// # Errors
-/// [`Error::Stale`](crate::Error::Stale) when the job is not this session's or has ended.
+/// [`Error::Stale`](crate::Error::Stale) when this session does not hold the job or it has ended.
 pub async fn update_token(
     tx: &mut Tx,
     id: JobId,
@@ -188,51 +186,36 @@ pub async fn update_token(
     JobLease::from_row(&row.ok_or(STALE)?)
 }
 
-/// How a job stands that this daemon holds or held; none when it never did.
-///
-/// # Errors
-/// Only when the database fails.
+/// Finds a job that this daemon holds or held; none when it never held it.
 pub async fn find_held(tx: &mut Tx, id: JobId, daemon: DaemonId) -> Result<Option<JobLease>> {
     tx.fetch_opt(&FIND_HELD, values![id, daemon]).await?.as_ref().map(JobLease::from_row).transpose()
 }
 
 /// The open jobs of a daemon.
-///
-/// # Errors
-/// Only when the database fails.
 pub async fn list_of_daemon(tx: &mut Tx, owner: DaemonId) -> Result<Vec<JobId>> {
     tx.fetch(&LIST_OWNED, values![owner]).await?.iter().map(|row| row.get("id")).collect()
 }
 
-/// The open jobs of a daemon, with who holds them.
-///
-/// # Errors
-/// Only when the database fails.
+/// The open jobs of a daemon, with their leases.
 pub async fn list_held(tx: &mut Tx, owner: DaemonId) -> Result<Vec<JobLease>> {
     tx.fetch(&LIST_HELD, values![owner]).await?.iter().map(JobLease::from_row).collect()
 }
 
-/// The open jobs of all daemons that joined with a key: they end when it does.
-///
-/// # Errors
-/// Only when the database fails.
+/// The open jobs of all daemons that joined with a key. They end together with the key.
 pub async fn list_of_key(tx: &mut Tx, key: KeyId) -> Result<Vec<JobId>> {
     tx.fetch(&LIST_OF_KEY, values![key]).await?.iter().map(|row| row.get("id")).collect()
 }
 
-/// The holder has used its newest token, so that an older one is of no use any more.
-///
-/// # Errors
-/// Only when the database fails.
+/// Records that the holder has used its newest token. The previous token becomes invalid.
 pub async fn update_token_used(tx: &mut Tx, id: JobId, holder: impl Into<Holder>) -> Result<()> {
     let Holder { daemon, epoch } = holder.into();
     tx.execute(&FORGET_PREVIOUS, values![id, daemon, epoch]).await.map(|_| ())
 }
 
-/// The holder says which program runs the job.
+/// Stores which program runs the job, as its holder reports.
 ///
 /// # Errors
-/// [`Error::Stale`](crate::Error::Stale) when this is not the present holder or the job has ended.
+/// [`Error::Stale`](crate::Error::Stale) when the sender does not hold the job or the job has ended.
 pub async fn update_program(
     tx: &mut Tx,
     id: JobId,
@@ -244,18 +227,13 @@ pub async fn update_program(
     tx.change_one(&SET_PROGRAM, values![id, daemon, epoch, product.to_owned(), version.to_owned()]).await
 }
 
-/// The open jobs of a session: they are lost when its process is known to be gone.
-///
-/// # Errors
-/// Only when the database fails.
+/// The open jobs of a session. They are lost when the process of the session has ended.
 pub async fn list_of_session(tx: &mut Tx, session: Sha256Digest) -> Result<Vec<JobId>> {
     tx.fetch(&LIST_OF_SESSION, values![session]).await?.iter().map(|row| row.get("id")).collect()
 }
 
-/// The open jobs of all daemons of an organization that joined with a token of this user, for this user alone or for all.
-///
-/// # Errors
-/// Only when the database fails.
+/// The open jobs of all daemons of an organization that joined with a token of this user and whose scope is this user
+/// or the organization.
 pub async fn list_joined_by(
     tx: &mut Tx,
     user: UserId,
@@ -268,17 +246,11 @@ pub async fn list_joined_by(
 }
 
 /// The open jobs of all daemons that joined with this token.
-///
-/// # Errors
-/// Only when the database fails.
 pub async fn list_of_token(tx: &mut Tx, token: &str) -> Result<Vec<JobId>> {
     tx.fetch(&LIST_OF_TOKEN, values![token.to_owned()]).await?.iter().map(|row| row.get("id")).collect()
 }
 
 /// The open jobs of all daemons of an organization.
-///
-/// # Errors
-/// Only when the database fails.
 pub async fn list_in_organization(tx: &mut Tx, organization: OrganizationId) -> Result<Vec<JobId>> {
     tx.fetch(&LIST_IN_ORGANIZATION, values![organization]).await?.iter().map(|row| row.get("id")).collect()
 }

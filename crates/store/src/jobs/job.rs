@@ -1,4 +1,4 @@
-//! The row of a job, and adding one.
+//! The row of a job, and its insertion.
 
 use std::collections::BTreeMap;
 
@@ -15,43 +15,38 @@ use crate::tag_sets::{self, TagSetId};
 use crate::{Error, Result};
 
 record! {
-    /// A job.
     pub struct Job {
-        /// Id.
         pub id: JobId,
-        /// Organization.
         pub organization_id: OrganizationId,
-        /// Who caused it.
+        /// The initiator.
         pub initiator_id: UserId,
-        /// What it does.
+        /// The type of the job.
         pub kind: Type = "type",
         /// `terraform` or `echo`.
         pub provisioner: String,
-        /// The template's sources.
+        /// The archive with the template's source.
         pub file_id: FileId,
-        /// Interned tags.
+        /// The id of the interned tags.
         pub tag_set_id: TagSetId,
-        /// Tags.
         pub tags: TagSet,
-        /// Whether the prebuilds user caused it, which is what the official ranking knows.
+        /// Whether the prebuilds user initiated it. The official queue order considers only this.
         pub prebuild: bool,
-        /// Whether it queues after people's jobs ([`coder_domain::queue::is_automatic`]).
+        /// Whether it is served after the jobs of people ([`coder_domain::queue::is_automatic`]).
         pub automatic: bool,
-        /// The version that is imported, tried out, or built.
+        /// The version that is imported, dry-run or built.
         pub template_version_id: Option<TemplateVersionId>,
-        /// The build, of build jobs.
+        /// Set for build jobs.
         pub workspace_build_id: Option<BuildId>,
         /// Private input; may hold secrets.
         pub input: Document,
         /// Trace propagation.
         pub trace_metadata: BTreeMap<String, String>,
-        /// When it was made.
         pub created_at: Timestamp = "created_us",
-        /// Last sign of life.
+        /// The last heartbeat.
         pub updated_at: Timestamp = "updated_us",
-        /// When a daemon took it.
+        /// When a daemon acquired it.
         pub started_at: Option<Timestamp> = "started_us",
-        /// When a cancel was asked for.
+        /// When it was canceled.
         pub canceled_at: Option<Timestamp> = "canceled_us",
         /// When it ended.
         pub completed_at: Option<Timestamp> = "completed_us",
@@ -59,33 +54,32 @@ record! {
         pub error: String,
         /// Error code, possibly empty.
         pub error_code: String,
-        /// The daemon that has, or had, it.
+        /// The daemon that holds or held it.
         pub worker_id: Option<DaemonId>,
-        /// Hash of the session that took it; none for official daemons.
+        /// The hash of the session that acquired it; none for official daemons.
         pub session_hash: Option<Sha256Digest>,
-        /// Hash of the newest token of its holder.
+        /// The hash of the newest token of its holder.
         pub token_hash: Option<Sha256Digest>,
-        /// The epoch of its holder: grows when it is taken and when its session comes back.
+        /// The epoch of its holder. Grows with each acquisition and each resumption.
         pub attempt: i64,
-        /// Since when its holder's connection is gone.
+        /// When its holder's connection was lost; none while it is connected.
         pub lost_at: Option<Timestamp> = "lost_us",
-        /// Number of the last numbered log line that is stored.
+        /// The number of the last stored line among those that its daemon numbers.
         pub logs_sequence: i64,
-        /// Id of the last log line, 0 when there is none.
+        /// The id of the last log line; 0 when there is none.
         pub logs_last_id: i64,
-        /// Bytes of log output.
+        /// The bytes of log output.
         pub logs_bytes: i64,
         /// Whether log lines were dropped at the cap.
         pub logs_overflowed: bool,
-        /// `terraform` or `opentofu`, as its daemon told; empty when unknown.
+        /// `terraform` or `opentofu`, as its daemon reported; empty when unknown.
         pub program_product: String,
-        /// The version of that program.
         pub program_version: String,
     }
 }
 
 impl Job {
-    /// The fields that its status is derived from.
+    /// The fields from which its status is derived.
     #[must_use]
     pub fn record(&self) -> Record {
         Record {
@@ -97,13 +91,13 @@ impl Job {
         }
     }
 
-    /// What clients see of the state.
+    /// The status that clients see.
     #[must_use]
     pub fn status(&self) -> Status {
         self.record().status()
     }
 
-    /// Its state, which decides what may happen next.
+    /// The state that decides which events are allowed.
     #[must_use]
     pub fn lifecycle(&self) -> Lifecycle {
         let epoch = u64::try_from(self.attempt).unwrap_or_default();
@@ -115,29 +109,27 @@ impl Job {
     }
 }
 
-/// A job to be made.
+/// A job to be inserted.
 #[derive(Clone, Debug)]
 pub struct NewJob {
-    /// Id.
     pub id: JobId,
-    /// Organization.
     pub organization_id: OrganizationId,
-    /// Who caused it.
+    /// The initiator.
     pub initiator_id: UserId,
-    /// Whether it queues after people's jobs ([`coder_domain::queue::is_automatic`]); those of the prebuilds user do so
-    /// in any case.
+    /// Whether it is served after the jobs of people ([`coder_domain::queue::is_automatic`]). This is always so for
+    /// jobs of the prebuilds user.
     pub automatic: bool,
-    /// What it does.
+    /// The type of the job.
     pub kind: Type,
     /// `terraform` or `echo`.
     pub provisioner: String,
-    /// The template's sources.
+    /// The archive with the template's source.
     pub file_id: FileId,
     /// Canonical tags.
     pub tags: TagSet,
-    /// The version that is imported, tried out, or built.
+    /// The version that is imported, dry-run or built.
     pub template_version_id: Option<TemplateVersionId>,
-    /// The build, of build jobs.
+    /// Set for build jobs.
     pub workspace_build_id: Option<BuildId>,
     /// Private input.
     pub input: Document,
@@ -172,7 +164,7 @@ statements! { "provisioner_jobs";
         join tag_sets as interned on interned.id = job.tag_set_id where job.id > $1 order by job.id limit $2"));
 }
 
-/// Adds a waiting job. Announce it to the scheduler after the commit.
+/// Adds a waiting job. Notify the scheduler after the commit.
 ///
 /// # Errors
 /// [`Error::Reference`](crate::Error::Reference) when the file is missing.
@@ -180,10 +172,10 @@ pub async fn insert(tx: &mut Tx, job: &NewJob, now: Timestamp) -> Result<()> {
     insert_with_tag_set(tx, job, None, now).await
 }
 
-/// As [`insert`], for somebody who knows the id of the job's tags.
+/// Like [`insert`], for a caller that knows the id of the job's tag set.
 ///
 /// # Errors
-/// As [`insert`].
+/// Those of [`insert`].
 pub async fn insert_with_tag_set(
     tx: &mut Tx,
     job: &NewJob,
@@ -227,10 +219,6 @@ pub async fn insert_with_tag_set(
     Ok(tx.exit(entered, outcome).await?)
 }
 
-/// By id.
-///
-/// # Errors
-/// Only when the database fails.
 pub async fn find(tx: &mut Tx, id: JobId) -> Result<Option<Job>> {
     tx.fetch_opt(&GET, values![id]).await?.as_ref().map(Job::from_row).transpose()
 }
@@ -243,20 +231,17 @@ pub async fn get(tx: &mut Tx, id: JobId) -> Result<Job> {
     Job::from_row(&tx.fetch_one(&GET, values![id]).await?)
 }
 
-/// Those of `ids` that exist, oldest first.
-///
-/// # Errors
-/// Only when the database fails.
+/// The existing jobs of `ids`, oldest first.
 pub async fn find_many(tx: &mut Tx, ids: &[JobId]) -> Result<Vec<Job>> {
     tx.fetch(&FIND_MANY, vec![list_value(ids.iter().copied())]).await?.iter().map(Job::from_row).collect()
 }
 
 pub(super) const STALE: Error = Error::Stale { table: "provisioner_jobs" };
 
-/// Replaces the private input, for example to forget secrets once they are not needed any more.
+/// Replaces the private input, for example to remove secrets that are no longer needed.
 ///
 /// # Errors
-/// [`Error::Stale`](crate::Error::Stale) when the job is gone.
+/// [`Error::Stale`](crate::Error::Stale) when the job does not exist.
 pub async fn update_input(tx: &mut Tx, id: JobId, input: &Document) -> Result<()> {
     let input = sealed_input(tx, id, input);
     tx.change_one(&SET_INPUT, vec![id.to_value(), input]).await

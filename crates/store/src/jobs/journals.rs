@@ -1,4 +1,4 @@
-//! Journals: the newest state that a running job has sent before its end (docs/extensions.md, Journal).
+//! Journals: the newest state that a running job has sent (docs/extensions.md, Journal).
 
 use coder_domain::ids::{BuildId, JobId};
 use coder_domain::key::Sha256Digest;
@@ -10,25 +10,23 @@ use crate::engine::{Tx, Value, record, sql, statements, values};
 use crate::workspaces::builds;
 
 record! {
-    /// Which state it is.
     pub struct StateVersion {
-        /// Terraform's number of the state; grows within a lineage.
+        /// Terraform's serial number of the state. Grows within a lineage.
         pub serial: i64,
-        /// Which history of states it belongs to.
+        /// Terraform's id of the history of states.
         pub lineage: String,
         /// SHA-256 of the bytes as the daemon sent them.
         pub sha256: Sha256Digest,
     }
 }
 
-/// A state with its version.
 #[derive(Clone, PartialEq)]
 pub struct JournalEntry {
-    /// Which state it is.
     pub version: StateVersion,
-    /// How the bytes are encrypted in the database, or empty when they are not; ignored when they are stored.
+    /// The id of the key that encrypts the bytes in the database; empty when they are not encrypted. Ignored when an
+    /// entry is stored.
     pub cipher: String,
-    /// The bytes.
+    /// The state, unencrypted.
     pub state: Vec<u8>,
 }
 
@@ -38,12 +36,12 @@ impl std::fmt::Debug for JournalEntry {
     }
 }
 
-/// What came of a state.
+/// The result of storing a state.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct PutOutcome {
-    /// Whether it is the newest now. The same state sent again is.
+    /// Whether it is the newest state now. This is also true for a repeated state.
     pub kept: bool,
-    /// The serial of the newest; 0 when there is none.
+    /// The serial of the newest state; 0 when there is none.
     pub serial: i64,
 }
 
@@ -62,10 +60,10 @@ statements! { "provisioner_job_journals";
         select id from provisioner_jobs where completed_us < $1 and id in (select job_id from provisioner_job_journals))");
 }
 
-/// Keeps a state if it is newer than what is kept. `base` is the version of the state that the job began with, none when
-/// it began without one. Of the same lineage a higher serial is newer, or an equal one with other bytes; another lineage
-/// counts only when there is nothing of the base's. Prove first that the sender holds the job
-/// ([`jobs::update_alive`](crate::jobs::update_alive)), in the same transaction: that also locks the job.
+/// Stores a state if it is newer than the stored one. `base` is the version of the state that the job started with, if
+/// any. Within one lineage, a state is newer with a higher serial, or with an equal serial and other bytes. A state of
+/// another lineage is stored only when there is no state of the base's lineage. First check that the sender holds the
+/// job ([`jobs::update_alive`](crate::jobs::update_alive)) in the same transaction; this also locks the job.
 ///
 /// # Errors
 /// [`crate::Error::Reference`] when there is no such job.
@@ -90,17 +88,18 @@ pub async fn put(
     }
     let keys = tx.state_keys();
     let state = keys.seal(Owner::Journal(job), state);
-    // A state may be long: it is moved.
+    // A state may be long, so it is moved instead of copied.
     let row = values![job, new.serial, new.lineage, new.sha256, keys.cipher(), now];
     let row = row.into_iter().chain([Value::Bytes(state)]).collect();
     tx.execute(&PUT, row).await?;
     Ok(PutOutcome { kept: true, serial: new.serial })
 }
 
-/// The newest state of a job, if it sent any.
+/// The newest state that a job sent, if any.
 ///
 /// # Errors
-/// [`crate::Error::Corrupt`], and [`crate::Error::RowKeyMissing`] when it is encrypted with a key that is not there.
+/// [`crate::Error::Corrupt`], and [`crate::Error::RowKeyMissing`] when it is encrypted with a key that is not
+/// configured.
 pub async fn find(tx: &mut Tx, job: JobId) -> Result<Option<JournalEntry>> {
     let Some(row) = tx.fetch_opt(&FIND, values![job]).await? else { return Ok(None) };
     let cipher = row.get("cipher")?;
@@ -108,7 +107,7 @@ pub async fn find(tx: &mut Tx, job: JobId) -> Result<Option<JournalEntry>> {
     Ok(Some(JournalEntry { version: StateVersion::from_row(&row)?, cipher, state }))
 }
 
-/// Which state is the newest of a job, without its bytes.
+/// The version of a job's newest state.
 ///
 /// # Errors
 /// [`crate::Error::Corrupt`].
@@ -116,11 +115,11 @@ pub async fn find_version(tx: &mut Tx, job: JobId) -> Result<Option<StateVersion
     tx.fetch_opt(&FIND_VERSION, values![job]).await?.as_ref().map(StateVersion::from_row).transpose()
 }
 
-/// Makes the journal's state that of the build, whose job ended without one; says whether there was a journal. A state that
-/// is encrypted is bound to the journal, so it goes through memory.
+/// Copies the state of the journal to the build, whose job ended without a state. Returns whether there was a journal.
+/// An encrypted state is bound to the journal, so it is decrypted and encrypted again in memory.
 ///
 /// # Errors
-/// [`crate::Error::RowKeyMissing`] when it is encrypted with a key that is not there.
+/// [`crate::Error::RowKeyMissing`] when it is encrypted with a key that is not configured.
 pub async fn apply(tx: &mut Tx, job: JobId, build: BuildId) -> Result<bool> {
     if tx.state_keys().is_empty() && tx.execute(&APPLY, values![job, build]).await? > 0 {
         return Ok(true);
@@ -131,18 +130,12 @@ pub async fn apply(tx: &mut Tx, job: JobId, build: BuildId) -> Result<bool> {
     }
 }
 
-/// Forgets the journal of a job: a state came with its end.
-///
-/// # Errors
-/// Only when the database fails.
+/// Deletes the journal of a job that ended with a state.
 pub async fn delete(tx: &mut Tx, job: JobId) -> Result<()> {
     tx.execute_pipelined(&DELETE, values![job], false).await
 }
 
-/// Forgets the journals of jobs that ended before `before`.
-///
-/// # Errors
-/// Only when the database fails.
+/// Deletes the journals of jobs that ended before `before`.
 pub async fn purge(tx: &mut Tx, before: Timestamp) -> Result<u64> {
     tx.execute(&PURGE, values![before]).await
 }

@@ -1,4 +1,4 @@
-//! The list of an organization's jobs, with the names that go with each.
+//! The list of an organization's jobs, with the names that the list shows.
 
 use coder_domain::ids::{JobId, OrganizationId, TemplateId, UserId, WorkspaceId};
 use coder_domain::job::Status;
@@ -8,7 +8,7 @@ use crate::Result;
 use crate::engine::{Tx, optional_list, record, sql, statements, values};
 use crate::tag_sets::TagSetId;
 
-/// Which jobs a list has; every condition must hold.
+/// Selects the jobs of a list. All conditions must hold.
 #[derive(Clone, Debug, Default)]
 pub struct Filter {
     /// Only of this organization.
@@ -17,20 +17,18 @@ pub struct Filter {
     pub status: Option<Vec<Status>>,
     /// Only these.
     pub ids: Option<Vec<JobId>>,
-    /// Only with one of these tag sets, which the caller has matched.
+    /// Only with one of these tag sets. The caller has matched them.
     pub tag_sets: Option<Vec<TagSetId>>,
-    /// Only started by this user.
+    /// Only initiated by this user.
     pub initiator_id: Option<UserId>,
 }
 
 record! {
-    /// The names around a job; empty where it has none.
+    /// The names that are shown with a job; empty where it has none.
     pub struct JobMetadata {
-        /// Name of the daemon that has or had it.
+        /// The name of the daemon that holds or held it.
         pub worker_name: String,
-        /// Name of its template version.
         pub template_version_name: String,
-        /// Its template.
         pub template_id: Option<TemplateId>,
         /// Its template's name.
         pub template_name: String,
@@ -38,23 +36,20 @@ record! {
         pub template_display_name: String,
         /// Its template's icon.
         pub template_icon: String,
-        /// Its workspace.
         pub workspace_id: Option<WorkspaceId>,
         /// Its workspace's name.
         pub workspace_name: String,
     }
 }
 
-/// A job in a list.
 #[derive(Clone, Debug, PartialEq)]
 pub struct ListedJob {
-    /// The job.
     pub job: Job,
-    /// The names around it.
+    /// The names that are shown with it.
     pub metadata: JobMetadata,
 }
 
-/// The `case` repeats `Record::status`, for filtering only; a test compares the two.
+/// The `case` repeats `Record::status` for filtering. A test compares the two.
 macro_rules! select {
     ($condition:literal) => {
         concat!("select ", job_columns!(), ", coalesce(worker.name, '') as worker_name,
@@ -87,18 +82,15 @@ macro_rules! select {
 statements! { "provisioner_jobs";
     LIST = sql(select!(""));
     LIST_OF = sql(select!("and job.organization_id = $1"));
-    /// Open jobs are few and have an index of their own; the list of all would read the whole history for them.
+    /// Open jobs are few, and an index covers exactly them. The general statement would read the whole history.
     LIST_OPEN = sql(select!("and job.organization_id = $1 and job.completed_us is null"));
-    /// Those that a daemon has are fewer still; they are not looked for among those that wait.
+    /// Held jobs are even fewer; this avoids a search among the waiting jobs.
     LIST_HELD = sql(select!("and job.started_us is not null and job.completed_us is null"));
-    /// Named jobs are found by their key.
+    /// Jobs with given ids are found by the primary key.
     LIST_NAMED = sql(select!("and job.id in (select value from json_each($3))"));
 }
 
-/// The newest jobs that a filter lets through.
-///
-/// # Errors
-/// Only when the database fails.
+/// The newest jobs that match a filter.
 pub async fn list(tx: &mut Tx, filter: &Filter, limit: i64) -> Result<Vec<ListedJob>> {
     let statuses: Option<Vec<String>> =
         filter.status.as_ref().map(|all| all.iter().map(|status| status.as_str().to_owned()).collect());

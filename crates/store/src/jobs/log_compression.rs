@@ -1,4 +1,4 @@
-//! The text of a batch of log lines as it is stored: compressed, unless it is so short that this gains nothing.
+//! Compresses the text of a batch of log lines, unless it is too short to benefit.
 
 use std::io::{Read as _, Write as _};
 
@@ -6,24 +6,24 @@ use flate2::Compression;
 use flate2::read::DeflateDecoder;
 use flate2::write::DeflateEncoder;
 
-/// Shorter texts stay text.
+/// Shorter texts are not compressed.
 const MIN_COMPRESSED_BYTES: usize = 1 << 10;
 
-/// A row holds far less; more is no batch of lines.
+/// A bound on the decompressed text. Valid rows hold far less.
 const MAX_BYTES: u64 = 64 << 20;
 
-/// What goes into the columns `lines` and `packed`; one of them is empty.
+/// The values of the columns `lines` and `packed`. One of them is empty.
 pub(crate) fn compress(text: String) -> (String, Option<Vec<u8>>) {
     if text.len() < MIN_COMPRESSED_BYTES {
         return (text, None);
     }
-    // Much of a log is alike, so the quickest way already saves most of it.
+    // Log lines repeat much text, so the fastest compression already saves most of the space.
     let mut encoder = DeflateEncoder::new(Vec::with_capacity(text.len() / 4), Compression::fast());
     let packed = encoder.write_all(text.as_bytes()).and_then(|()| encoder.finish());
     (String::new(), Some(packed.expect("memory takes what is written to it")))
 }
 
-/// The text of the two columns.
+/// The text from the two columns.
 pub(crate) fn decompress(lines: String, packed: Option<Vec<u8>>) -> std::io::Result<String> {
     let Some(packed) = packed else { return Ok(lines) };
     let mut text = String::new();

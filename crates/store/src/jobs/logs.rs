@@ -1,5 +1,5 @@
-//! Log lines of jobs. A batch is stored as one row, as the daemon sent it, and compressed unless it is short; every line
-//! is kept in full up to a cap per job (`extensions.md` 8).
+//! Log lines of jobs. A batch of a daemon is stored as one row, compressed unless it is short. Lines are stored in
+//! full, up to a cap per job (`extensions.md` 8).
 
 use coder_domain::ids::{JobId, TemplateVersionId};
 use coder_domain::job::Type;
@@ -11,13 +11,13 @@ use super::log_compression;
 use crate::engine::{Column as _, Row, Tx, clean, record, sql, statements, to_json, values};
 use crate::{Error, Result};
 
-/// Who said it.
+/// Where the line comes from.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Source {
     /// The daemon itself.
     ProvisionerDaemon,
-    /// The program it ran.
+    /// The program that the daemon ran.
     Provisioner,
 }
 
@@ -32,19 +32,19 @@ impl Source {
     }
 }
 
-/// How important it is.
+/// The severity of a line.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Level {
-    /// Least.
+    /// The most detailed level.
     Trace,
-    /// For finding defects.
+    /// Details for troubleshooting.
     Debug,
     /// Progress.
     Info,
-    /// Perhaps wrong.
+    /// A possible problem.
     Warn,
-    /// Wrong.
+    /// An error.
     Error,
 }
 
@@ -62,31 +62,30 @@ impl Level {
     }
 }
 
-/// A line without its number.
+/// A log line without its number.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct NewLine {
-    /// When it was said.
+    /// When it was printed.
     pub created_at: Timestamp,
-    /// Who said it.
+    /// Where the line comes from.
     pub source: Source,
-    /// How important it is.
+    /// The severity of a line.
     pub level: Level,
-    /// Heading it belongs under.
+    /// The stage of the job.
     pub stage: String,
-    /// The text, without the line end.
+    /// The text without the line end.
     pub output: String,
 }
 
-/// A stored line.
+/// A stored log line.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Line {
-    /// Its number in the job, from 1.
+    /// Its number within the job, from 1.
     pub id: i64,
-    /// The line.
     pub line: NewLine,
 }
 
-/// How a line looks inside a batch; one letter each, because there are many.
+/// A line inside a stored batch. Field names are single letters, because there are many lines.
 #[derive(Serialize, Deserialize)]
 struct PackedLine {
     t: i64,
@@ -96,36 +95,36 @@ struct PackedLine {
     o: String,
 }
 
-/// What came of an append.
+/// The result of an append.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct AppendOutcome {
-    /// Number of the first new line; nothing was added when it is greater than `last_id`.
+    /// The number of the first new line. When it is greater than `last_id`, nothing was added.
     pub first_id: i64,
-    /// Number of the last line now.
+    /// The number of the last stored line.
     pub last_id: i64,
     /// Whether lines were dropped at the cap, now or before.
     pub overflowed: bool,
-    /// Whether a cancel was asked for.
+    /// Whether the job was canceled.
     pub cancel_requested: bool,
 }
 
-/// Bytes of output that one job may keep, unless configured otherwise.
+/// The default maximum of log output of one job.
 pub const DEFAULT_CAP_BYTES: i64 = 64 << 20;
 
-/// Rows are kept below this many bytes of output, so that reading a page never loads much more than it needs.
+/// A row holds less output than this, so that reading a page does not load much more than it needs.
 const ROW_BYTES: usize = 256 << 10;
 
-/// Rows looked at for one page.
+/// The maximum number of rows that are read for one page.
 const PAGE_ROWS: i64 = 64;
 
 statements! { "provisioner_job_logs";
-    /// Also a sign of life. Once the job has overflowed nothing is counted any more.
+    /// Also counts as a heartbeat. After the job has overflowed, nothing is counted any more.
     COUNT_OWNED = sql(concat!("update provisioner_jobs set updated_us = $4,
         lost_us = case when session_hash is null then null else lost_us end,
         logs_last_id = case when logs_overflowed then logs_last_id else logs_last_id + $5 end,
         logs_bytes = case when logs_overflowed then logs_bytes else logs_bytes + $6 end
         where ", held_by!(), " returning logs_last_id, logs_bytes, logs_overflowed, canceled_us"));
-    /// The same while the log still is what was read.
+    /// The same, guarded by the position of the log that was read before.
     COUNT_AFTER = sql(concat!("update provisioner_jobs set updated_us = $4,
         lost_us = case when session_hash is null then null else lost_us end,
         logs_last_id = logs_last_id + $5, logs_bytes = logs_bytes + $6
@@ -133,13 +132,13 @@ statements! { "provisioner_job_logs";
         and (canceled_us is not null) = $9"));
     FIND_END = sql(concat!("select id, type, template_version_id, logs_last_id, canceled_us is not null as cancel_requested
         from provisioner_jobs where ", held_by!()));
-    /// As above for lines with numbers; they must follow those that are stored.
+    /// The same for numbered lines, which must follow the stored ones.
     COUNT_NUMBERED = sql(concat!("update provisioner_jobs set updated_us = $4,
         logs_last_id = case when logs_overflowed then logs_last_id else logs_last_id + $5 end,
         logs_bytes = case when logs_overflowed then logs_bytes else logs_bytes + $6 end,
         logs_sequence = logs_sequence + $5 where ", held_by!(), " and logs_sequence = $7
         returning logs_last_id, logs_bytes, logs_overflowed, canceled_us"));
-    /// A sign of life that locks the row and says which number is stored.
+    /// Records a heartbeat, locks the row and returns the last stored number.
     SEQUENCE = sql(concat!("update provisioner_jobs set updated_us = $4 where ", held_by!(),
         " returning logs_last_id, logs_overflowed, canceled_us, logs_sequence"));
     COUNT_SYSTEM = sql("update provisioner_jobs set logs_last_id = logs_last_id + $2, logs_bytes = logs_bytes + $3
@@ -162,13 +161,13 @@ statements! { "provisioner_job_logs";
     PURGE = sql("delete from provisioner_job_logs where job_id = $1");
 }
 
-/// Stores lines of a running job and notes its sign of life: two statements however many lines there are.
+/// Stores lines of a running job and records a heartbeat, in two statements for any number of lines.
 ///
-/// At the cap the rest is dropped, a last line says so, and later lines are dropped silently while the job goes on.
-/// Call it with no lines for a bare sign of life.
+/// Lines beyond the cap are dropped, and one last line says so. The job continues. Call it without lines to record only
+/// a heartbeat.
 ///
 /// # Errors
-/// [`Error::Stale`] when this is not the present holder or the job has ended.
+/// [`Error::Stale`] when the sender does not hold the job or the job has ended.
 pub async fn append(
     tx: &mut Tx,
     job: JobId,
@@ -184,33 +183,30 @@ pub async fn append(
 }
 
 record! {
-    /// Where the log of a held job ends.
+    /// The end of the log of a held job.
     pub struct LogEnd {
         /// What the job does.
         pub kind: Type = "type",
-        /// The version that it imports, tries out or builds.
+        /// The version that it imports, dry-runs or builds.
         pub template_version_id: Option<TemplateVersionId>,
-        /// Number of the last line.
+        /// The number of the last line.
         pub logs_last_id: i64,
-        /// Whether a cancel was asked for.
+        /// Whether the job was canceled.
         pub cancel_requested: bool,
     }
 }
 
-/// Where the log of a job ends that this is the holder of; none when it is not, or the job has ended.
-///
-/// # Errors
-/// Only when the database fails.
+/// Finds the end of the log of a job that `holder` holds; none when it does not hold the job or the job has ended.
 pub async fn find_end(tx: &mut Tx, job: JobId, holder: impl Into<Holder>) -> Result<Option<LogEnd>> {
     let Holder { daemon, epoch } = holder.into();
     tx.fetch_opt(&FIND_END, values![job, daemon, epoch]).await?.as_ref().map(LogEnd::from_row).transpose()
 }
 
-/// As [`append`], where nothing has happened since `end` was read and the lines fit below the cap. On Postgres it is done
-/// together with what else the transaction writes, so the error may come at its end.
+/// Like [`append`], for lines that fit below the cap and a job that has not changed since `end` was read. On Postgres
+/// this is pipelined, so an error may come at the commit.
 ///
 /// # Errors
-/// [`Error::Stale`] when something has happened, or the lines do not fit; [`append`] decides then.
+/// [`Error::Stale`] when the job has changed or the lines do not fit. Then call [`append`].
 pub async fn append_after(
     tx: &mut Tx,
     job: JobId,
@@ -230,21 +226,21 @@ pub async fn append_after(
 
 const STALE: Error = Error::Stale { table: "provisioner_jobs" };
 
-/// What came of an append of numbered lines.
+/// The result of an append of numbered lines.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct NumberedAppend {
-    /// Number of the first line that is not stored: where the daemon goes on (docs/extensions.md, Logs).
+    /// The number of the first line that is not stored. The daemon continues there (docs/extensions.md, Logs).
     pub next_sequence: i64,
-    /// What was added to the log.
+    /// The lines that were added to the log.
     pub appended: AppendOutcome,
 }
 
-/// Stores lines that the daemon has numbered: `first` is the number of the first of them, from 1. Lines whose numbers
-/// are stored already are skipped whatever their text; behind a gap nothing is stored. Two statements when the lines
-/// follow those that are stored. Needs a transaction.
+/// Stores lines that the daemon has numbered. `first` is the number of the first one, from 1. Lines with a number that
+/// is already stored are skipped, whatever their text. After a gap nothing is stored. Lines that follow the stored ones
+/// need two statements. Needs a transaction.
 ///
 /// # Errors
-/// [`Error::Stale`] when this is not the present holder or the job has ended.
+/// [`Error::Stale`] when the sender does not hold the job or the job has ended.
 pub async fn append_numbered(
     tx: &mut Tx,
     job: JobId,
@@ -262,16 +258,16 @@ pub async fn append_numbered(
     let stored: i64 = row.get("logs_sequence")?;
     let known = usize::try_from(stored.saturating_add(1).saturating_sub(first));
     if let Some(rest) = known.ok().and_then(|known| lines.get(known..)).filter(|rest| !rest.is_empty()) {
-        // The row is locked since it was looked at, so these follow.
+        // The row has been locked since it was read, so these lines follow the stored ones.
         let rest = follow(tx, job, holder, stored + 1, rest, cap_bytes, now).await?;
         return rest.ok_or(STALE);
     }
     let last_id: i64 = row.get("logs_last_id")?;
-    let appended = AppendOutcome { first_id: last_id + 1, last_id, ..said(&row)? };
+    let appended = AppendOutcome { first_id: last_id + 1, last_id, ..read_outcome(&row)? };
     Ok(NumberedAppend { next_sequence: stored + 1, appended })
 }
 
-/// Stores lines that follow those that are stored; none when they do not.
+/// Stores lines that follow the stored ones. Returns none when they do not follow them.
 async fn follow(
     tx: &mut Tx,
     job: JobId,
@@ -288,13 +284,13 @@ async fn follow(
     Ok(Some(NumberedAppend { next_sequence: first + count, appended }))
 }
 
-fn said(row: &Row) -> Result<AppendOutcome> {
+fn read_outcome(row: &Row) -> Result<AppendOutcome> {
     let canceled_at: Option<Timestamp> = row.get("canceled_us")?;
     let (overflowed, cancel_requested) = (row.get("logs_overflowed")?, canceled_at.is_some());
     Ok(AppendOutcome { first_id: 0, last_id: 0, overflowed, cancel_requested })
 }
 
-/// Writes lines that were counted already, as far as the cap allows.
+/// Writes lines that were already counted, up to the cap.
 async fn counted(
     tx: &mut Tx,
     job: JobId,
@@ -305,7 +301,7 @@ async fn counted(
 ) -> Result<AppendOutcome> {
     let (count, bytes) = (len(lines.len()), output_bytes(lines));
     let (last_id, total): (i64, i64) = (row.get("logs_last_id")?, row.get("logs_bytes")?);
-    let mut appended = AppendOutcome { first_id: last_id + 1, last_id, ..said(row)? };
+    let mut appended = AppendOutcome { first_id: last_id + 1, last_id, ..read_outcome(row)? };
     if appended.overflowed || lines.is_empty() {
         return Ok(appended);
     }
@@ -339,10 +335,10 @@ fn notice(after: Option<&NewLine>, cap_bytes: i64, now: Timestamp) -> NewLine {
     }
 }
 
-/// Stores lines that the server itself adds, also to a job that has ended (the reaper's message); no cap applies.
+/// Stores lines of the server itself, also for a job that has ended (the reaper's message). The cap does not apply.
 ///
 /// # Errors
-/// [`Error::Stale`] when there is no such job.
+/// [`Error::Stale`] when the job does not exist.
 pub async fn append_system(tx: &mut Tx, job: JobId, lines: &[NewLine]) -> Result<AppendOutcome> {
     let (count, bytes) = (len(lines.len()), output_bytes(lines));
     let row = tx.fetch_opt(&COUNT_SYSTEM, values![job, count, bytes]).await?;
@@ -393,8 +389,8 @@ fn pack(lines: &[NewLine]) -> String {
     to_json(&lines.iter().map(pack).collect::<Vec<_>>())
 }
 
-/// The lines after number `after`, in order: at most `limit`, and no more rows than hold about `max_bytes` of output
-/// (at least one row). Fewer lines than `limit` do not mean the end; an empty answer does.
+/// The lines after number `after`, in order: at most `limit` lines, and about `max_bytes` of output but at least one
+/// row. Fewer lines than `limit` do not mean the end of the log; an empty result does.
 ///
 /// # Errors
 /// [`Error::Corrupt`].
@@ -411,7 +407,7 @@ pub async fn list(tx: &mut Tx, job: JobId, after: i64, limit: usize, max_bytes: 
     Ok(lines)
 }
 
-/// The last line, if there is one: the reaper continues its stage.
+/// The last line, if there is one. The reaper continues in its stage.
 ///
 /// # Errors
 /// [`Error::Corrupt`].
@@ -421,9 +417,6 @@ pub async fn find_last(tx: &mut Tx, job: JobId) -> Result<Option<Line>> {
 }
 
 /// Removes all lines of a job.
-///
-/// # Errors
-/// Only when the database fails.
 pub async fn purge(tx: &mut Tx, job: JobId) -> Result<u64> {
     tx.execute(&PURGE, values![job]).await
 }

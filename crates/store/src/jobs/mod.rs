@@ -1,5 +1,6 @@
-//! Provisioner jobs. Each transition is one statement guarded by the state it starts from; zero changed rows means
-//! [`Error::Stale`](crate::Error::Stale), and the caller rereads and asks `coder_domain::job::Record` why.
+//! Provisioner jobs. Each transition is one statement that is guarded by the state it starts from. Zero changed rows
+//! become [`Error::Stale`](crate::Error::Stale); the caller then reads the job again and asks
+//! `coder_domain::job::Record` for the reason.
 //!
 //! Invariant: a job is held by at most one daemon, and only that daemon can finish it.
 

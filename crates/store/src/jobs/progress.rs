@@ -1,4 +1,4 @@
-//! How far jobs have come, as far as followers and holders care: one statement for many jobs.
+//! The progress of many jobs in one statement, for the followers of their logs and the daemons that hold them.
 
 use coder_domain::ids::JobId;
 use jiff::Timestamp;
@@ -7,14 +7,14 @@ use crate::Result;
 use crate::engine::{Purpose, Tx, list as list_value, record, sql, statements};
 
 record! {
-    /// What a follower or the holder of a job would want to look at when it changes.
+    /// The fields of a job whose change its followers and its holder must notice.
     #[derive(Eq)]
     pub struct Progress {
-        /// Id of the last log line, 0 when there is none.
+        /// The id of the last log line; 0 when there is none.
         pub logs_last_id: i64,
-        /// When a daemon took it.
+        /// When a daemon acquired it.
         pub started_at: Option<Timestamp> = "started_us",
-        /// When a cancel was asked for.
+        /// When it was canceled.
         pub canceled_at: Option<Timestamp> = "canceled_us",
         /// When it ended.
         pub completed_at: Option<Timestamp> = "completed_us",
@@ -22,7 +22,7 @@ record! {
 }
 
 impl Progress {
-    /// Whether the holder is to stop.
+    /// Whether the holder must stop the job.
     #[must_use]
     pub const fn is_stopped(&self) -> bool {
         self.canceled_at.is_some() || self.completed_at.is_some()
@@ -34,10 +34,7 @@ statements! { "provisioner_jobs";
         where id in (select value from json_each($1))").purpose(Purpose::Heartbeat);
 }
 
-/// Those of `ids` that exist.
-///
-/// # Errors
-/// Only when the database fails.
+/// The existing jobs of `ids`.
 pub async fn list(tx: &mut Tx, ids: &[JobId]) -> Result<Vec<(JobId, Progress)>> {
     let rows = tx.fetch(&LIST, vec![list_value(ids.iter().copied())]).await?;
     rows.iter().map(|row| Ok((row.get("id")?, Progress::from_row(row)?))).collect()

@@ -1,5 +1,5 @@
-//! Where waiting jobs stand: by both rankings of the official API (http-api 5.5), and in the fair order. Ranks come from
-//! the counts by age that `lines.rs` keeps; only jobs of the same second are counted one by one.
+//! Queue positions of waiting jobs: by both orders of the official API (http-api 5.5) and in the fair order. Positions
+//! are computed from the counts by age of `queue_tables.rs`. Only jobs of the same second are counted one by one.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 
@@ -13,17 +13,17 @@ use crate::Result;
 use crate::engine::{Row, Tx, list as list_value, record, sql, statements, values};
 use crate::tag_sets::TagSetId;
 
-/// A place in a queue; 0 of 0 when the job does not wait or nobody could take it.
+/// A position in a queue. 0 of 0 when the job does not wait or no daemon can take it.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct QueuePosition {
     /// From 1.
     pub position: i64,
-    /// How many wait.
+    /// The number of waiting jobs.
     pub size: i64,
 }
 
 record! {
-    /// How many jobs of one kind wait.
+    /// The number of waiting jobs with equal requirements.
     pub struct WaitingCount {
         /// Their provisioner type.
         pub provisioner: String,
@@ -31,25 +31,24 @@ record! {
         pub tag_set_id: TagSetId,
         /// How many in all.
         pub total: i64,
-        /// How many before the job in question.
+        /// How many of them are before the given job.
         pub ahead: i64,
     }
 }
 
-/// What one connected daemon could take.
+/// A connected daemon, described by the jobs it can take.
 #[derive(Clone, Debug)]
 pub struct WaitingDaemon {
-    /// Its organization.
     pub organization_id: OrganizationId,
     /// The types it serves.
     pub provisioners: Vec<String>,
-    /// Ids of the tag sets it satisfies.
+    /// The ids of the tag sets that it satisfies.
     pub tag_sets: HashSet<TagSetId>,
 }
 
 statements! { "queue_counts";
-    /// $1 organization, $2 tag set ids, $3 provisioner types, $4 prebuild, $5 to $7 the job's buckets from the greatest,
-    /// $8 its instant, $9 its id.
+    /// $1 organization, $2 tag set ids, $3 provisioner types, $4 prebuild, $5 to $7 the job's buckets from the largest,
+    /// $8 its creation time, $9 its id.
     BY_SET = sql("select provisioner, tag_set_id, cast(sum(total) as bigint) as total, cast(sum(ahead) as bigint) as ahead from (
             select count.provisioner, count.tag_set_id, count.total, case when count.prebuild = $4 and count.bucket < $5
                 or $4 and not count.prebuild then count.total else 0 end as ahead
@@ -71,7 +70,7 @@ statements! { "queue_counts";
                 and job.prebuild = $4 and job.created_us >= $7 * 1048576 and job.created_us <= $8
                 and (job.created_us, job.id) < ($8, $9) and job.organization_id = $1
         ) as counted group by provisioner, tag_set_id having sum(total) > 0");
-    /// All buckets of the last level, and of the others those inside of $1 (level 3) and $2 (level 2).
+    /// All buckets of level 3, the buckets of level 2 inside of $1, and those of level 1 inside of $2.
     BUCKETS = sql("select level, prebuild, bucket, cast(sum(total) as bigint) as total from (
             select count.level, count.prebuild, count.bucket, count.total from queue_counts as count
                 where count.organization_id = '' and count.provisioner = '' and count.tag_set_id = 0 and count.level = 3
@@ -91,7 +90,7 @@ statements! { "queue_counts";
     WAITING = sql("select id, prebuild, created_us from provisioner_jobs
         where started_us is null and completed_us is null and canceled_us is null
         and id in (select value from json_each($1))");
-    /// The ranks of $2 inside of the buckets $1 of level 1.
+    /// The ranks of the jobs $2 inside of the level 1 buckets $1.
     RANKED = sql("select id, position from (
             select job.id, row_number() over (partition by job.prebuild, job.created_us / 1048576
                 order by job.created_us, job.id) as position
@@ -100,7 +99,7 @@ statements! { "queue_counts";
             and job.prebuild in (false, true) and job.created_us >= cast(part.value as bigint) * 1048576
             and job.created_us < cast(part.value as bigint) * 1048576 + 1048576
         ) as ranked where id in (select value from json_each($2))");
-    /// The initiators with waiting jobs in the wanted lines of a class, and whose turn it is first.
+    /// The initiators with waiting jobs in the requested sub-queues of a class, in the order of their turns.
     INITIATORS = sql("select line.initiator_id, min(line.turn) as turn, cast(sum(line.waiting) as bigint) as waiting
         from json_each($3) as tags cross join json_each($2) as kind cross join queue_lines as line
         where line.organization_id = $1 and line.tag_set_id = cast(tags.value as bigint)
@@ -113,11 +112,9 @@ statements! { "queue_counts";
         and job.automatic = $4 and job.initiator_id = $5 and job.created_us <= $6 and (job.created_us, job.id) < ($6, $7)");
 }
 
-/// The place of one job as its own page shows it: for each daemon that could take it, its rank among the jobs that
-/// daemon could take; the best rank, and the longest queue (scheduling-and-auth 1.6, CONF-19).
-///
-/// # Errors
-/// Only when the database fails.
+/// The position of one job as the job's own endpoint shows it. For each daemon that can take it, the job has a rank
+/// among the jobs that this daemon can take; the result is the best rank and the longest queue (scheduling-and-auth
+/// 1.6, CONF-19).
 pub async fn position(tx: &mut Tx, job: &Job, daemons: &[WaitingDaemon]) -> Result<QueuePosition> {
     let is_candidate = |daemon: &&WaitingDaemon| {
         daemon.organization_id == job.organization_id
@@ -152,19 +149,16 @@ pub async fn position(tx: &mut Tx, job: &Job, daemons: &[WaitingDaemon]) -> Resu
         place.position = place.position.min(ahead + 1);
         place.size = place.size.max(total);
     }
-    // Taken between the two reads.
+    // The job was acquired between the two reads.
     if place.size < place.position { Ok(QueuePosition::default()) } else { Ok(place) }
 }
 
-/// How many jobs wait in the whole deployment: the `queue_size` of every row of the jobs list.
-///
-/// # Errors
-/// Only when the database fails.
+/// The number of waiting jobs in the whole deployment: the `queue_size` in the jobs list.
 pub async fn count(tx: &mut Tx) -> Result<i64> {
     tx.fetch_one(&COUNT, vec![]).await?.get("total")
 }
 
-/// How many wait in each bucket, by level, class and number.
+/// The number of waiting jobs in each bucket, by level, class and bucket number.
 struct Buckets(BTreeMap<(i64, bool, i64), i64>);
 
 impl Buckets {
@@ -176,7 +170,7 @@ impl Buckets {
         rows.iter().map(read).collect::<Result<_>>().map(Self)
     }
 
-    /// How many wait in buckets before the one of level 1 in which a job of this class and instant lies.
+    /// The number of waiting jobs in the buckets before the level 1 bucket of a job with this class and creation time.
     fn before(&self, prebuild: bool, at: Timestamp) -> i64 {
         let sum = |from, to| self.0.range(from..to).map(|(_, total)| total).sum::<i64>();
         let mut before = sum((LEVELS, false, i64::MIN), (LEVELS, prebuild, bucket(at, LEVELS)));
@@ -188,11 +182,9 @@ impl Buckets {
     }
 }
 
-/// The rank of each of these jobs in the whole deployment's queue, from 1; those that do not wait are missing. Three
-/// statements, whose cost grows with neither the queue nor, for neighbours, the number of jobs asked for.
-///
-/// # Errors
-/// Only when the database fails.
+/// The rank of each of these jobs in the queue of the whole deployment, from 1. Jobs that do not wait are missing.
+/// Three statements, whose cost does not grow with the queue, nor with the number of requested jobs when they are
+/// neighbors.
 pub async fn positions(tx: &mut Tx, ids: &[JobId]) -> Result<HashMap<JobId, i64>> {
     if ids.is_empty() {
         return Ok(HashMap::new());
@@ -218,12 +210,9 @@ pub async fn positions(tx: &mut Tx, ids: &[JobId]) -> Result<HashMap<JobId, i64>
     Ok(found)
 }
 
-/// Where a waiting job stands in the fair order of the daemons that serve these types and tag sets, if nobody else came:
-/// `coder_domain::queue::model::FairQueue::position`. For the explanation only; the official fields have a ranking of their own. 0 of 0
-/// when the job does not wait there.
-///
-/// # Errors
-/// Only when the database fails.
+/// The position of a waiting job in the fair order of the daemons that serve these types and tag sets, if no further
+/// job arrived: `coder_domain::queue::model::FairQueue::position`. For the explanation only, because the official
+/// fields have another order. 0 of 0 when the job does not wait in these sub-queues.
 pub async fn fair_position(
     tx: &mut Tx,
     job: &Job,
@@ -247,7 +236,7 @@ pub async fn fair_position(
     let mut parameters = wanted;
     parameters.extend(values![job.automatic, job.initiator_id, job.created_at, job.id]);
     let own_ahead: i64 = tx.fetch_one(&OWN_AHEAD, parameters).await?.get("total")?;
-    // Initiators are served in turn: before this one's n-th job each other one gets as many, or one less.
+    // Initiators are served in turn: before this initiator's n-th job, each other one gets n or n-1 jobs.
     let others = class.iter().filter(|other| other.id != own.id);
     let ahead: i64 = others
         .map(|other| other.waiting.min(own_ahead + i64::from((other.turn, other.id) < (own.turn, own.id))))

@@ -1,6 +1,7 @@
-//! Which jobs wait, twice over: as lines of the fair queue (`coder_domain::queue`) and as counts by age, for ranks.
-//! Whoever makes a job wait, or ends its waiting, says so here in the same transaction. These rows are everybody's, so
-//! they are written last: first the counts, then the line, always in this order.
+//! Two tables derived from the waiting jobs: the sub-queues of the fair queue (`queue_lines`, `coder_domain::queue`)
+//! and counts by age, for queue positions (`queue_counts`). Every transaction that adds or removes a waiting job
+//! updates them. Many transactions change these rows, so they are written last, always in this order: first the counts,
+//! then the sub-queue.
 
 use coder_domain::ids::{JobId, OrganizationId, UserId};
 use jiff::Timestamp;
@@ -9,41 +10,38 @@ use crate::engine::{Tx, record, sql, statements, values};
 use crate::tag_sets::TagSetId;
 use crate::{Error, Result};
 
-/// Turns of automatic lines begin here, those of people's lines end here.
+/// Turns of automatic sub-queues are at least this; turns of people's sub-queues are less.
 pub(crate) const AUTOMATIC: i64 = 1 << 62;
 
-/// Microseconds of a bucket of level 1, as a power of two: about a second.
+/// The length of a level 1 bucket in microseconds, as a power of two: about a second.
 pub(crate) const SHIFT: i64 = 20;
-/// How many buckets of one level make one of the next, as a power of two.
+/// How many buckets of one level form one of the next, as a power of two.
 pub(crate) const FAN: i64 = 6;
-/// Levels of buckets; one of the last holds about 71 minutes.
+/// The number of levels. A bucket of the last one holds about 71 minutes.
 pub(crate) const LEVELS: i64 = 3;
-/// Rows per bucket at most, so that transactions on Postgres seldom wait for each other's.
+/// The maximum number of rows per bucket. Several rows avoid that transactions on Postgres wait for each other.
 const SHARDS: u8 = 4;
 
 record! {
-    /// What is written down of a waiting job.
+    /// What the tables record of a waiting job.
     pub struct QueueEntry {
-        /// The job.
         pub id: JobId,
-        /// Its organization.
         pub organization_id: OrganizationId,
-        /// Who caused it.
+        /// The initiator.
         pub initiator_id: UserId,
-        /// Whether it queues after people's jobs.
+        /// Whether it is served after the jobs of people.
         pub automatic: bool,
-        /// The type it needs.
+        /// The provisioner type it needs.
         pub provisioner: String,
-        /// Its tags.
+        /// The id of its tag set.
         pub tag_set_id: TagSetId,
-        /// Whether the prebuilds user caused it; the official ranking knows only that.
+        /// Whether the prebuilds user initiated it. The official queue order considers only this.
         pub prebuild: bool,
-        /// When it was made.
         pub created_at: Timestamp = "created_us",
     }
 }
 
-/// The columns of a [`QueueEntry`]: of the table itself, or of one with this name before each column.
+/// The columns of a [`QueueEntry`], without or with a table name before each column.
 macro_rules! standing_columns {
     () => {
         "id, organization_id, initiator_id, automatic, provisioner, tag_set_id, prebuild, created_us"
@@ -72,7 +70,7 @@ macro_rules! standing_columns {
 pub(crate) use standing_columns;
 
 statements! { "queue_lines";
-    /// A line in which nobody stands gets a fresh turn, greater than all of its class: rule 1 of the fair queue.
+    /// An empty sub-queue gets a new turn, greater than all turns of its class: rule 1 of the fair queue.
     ENTER = sql("insert into queue_lines (organization_id, initiator_id, automatic, provisioner, tag_set_id, turn, waiting)
         values ($1, $2, $3, $4, $5, (select case when coalesce(max(other.turn), 0) >= $6 then max(other.turn) + 1 else $6 end
             from queue_lines as other
@@ -82,38 +80,39 @@ statements! { "queue_lines";
         turn = case when queue_lines.waiting = 0 then excluded.turn else queue_lines.turn end");
     LEAVE = sql("update queue_lines set waiting = waiting - 1 where organization_id = $1 and initiator_id = $2
         and automatic = $3 and provisioner = $4 and tag_set_id = $5");
-    /// $1 to $3 the job's own kind, $4 prebuild, $5 to $7 its buckets of each level, $8 shard, $9 change; the whole
-    /// deployment and the kind each count at every level.
+    /// $1 to $3 the job's requirements, $4 prebuild, $5 to $7 its buckets of each level, $8 shard, $9 change. At every
+    /// level one row counts for the whole deployment and one for the requirements.
     COUNT = sql("insert into queue_counts
         (organization_id, provisioner, tag_set_id, prebuild, level, bucket, shard, total)
         values ('', '', 0, $4, 1, $5, $8, $9), ('', '', 0, $4, 2, $6, $8, $9), ('', '', 0, $4, 3, $7, $8, $9),
         ($1, $2, $3, $4, 1, $5, $8, $9), ($1, $2, $3, $4, 2, $6, $8, $9), ($1, $2, $3, $4, 3, $7, $8, $9)
         on conflict (organization_id, provisioner, tag_set_id, level, prebuild, bucket, shard) do update
         set total = queue_counts.total + excluded.total");
-    /// A job counts in the same rows when it comes and when it goes, so a row of 0 says nothing.
+    /// A job is added to and removed from the same rows, so a row with total 0 can be deleted.
     TIDY_COUNTS = sql("delete from queue_counts where total = 0
         and ((level = 1 and bucket < $1) or (level = 2 and bucket < $2) or (level = 3 and bucket < $3))");
     TIDY_LINES = sql("delete from queue_lines where waiting = 0
         and (turn < $1 or (turn >= 4611686018427387904 and turn < $2))");
 }
 
-/// The bucket of a level that an instant falls into.
+/// The bucket of an instant at a level.
 pub(crate) fn bucket(at: Timestamp, level: i64) -> i64 {
     at.as_microsecond() >> (SHIFT + (level - 1) * FAN)
 }
 
-/// Where the turns of a class begin and end.
+/// The range of the turns of a class.
 pub(crate) const fn turns(automatic: bool) -> (i64, i64) {
     if automatic { (AUTOMATIC, i64::MAX) } else { (i64::MIN, AUTOMATIC) }
 }
 
-/// The least turn that a line of a class may get now; a greater one if there is one already.
+/// The least turn that a sub-queue of a class may get now. It gets a greater one if another sub-queue already has this
+/// turn.
 pub(crate) fn turn_now(automatic: bool, now: Timestamp) -> i64 {
     let base = if automatic { AUTOMATIC } else { 0 };
     base + now.as_microsecond()
 }
 
-/// The job waits from now on.
+/// Adds a waiting job.
 pub(crate) fn enqueue(tx: &mut Tx, job: &QueueEntry, now: Timestamp) {
     let (from, to) = turns(job.automatic);
     let line = values![
@@ -130,14 +129,14 @@ pub(crate) fn enqueue(tx: &mut Tx, job: &QueueEntry, now: Timestamp) {
     tx.defer(&ENTER, line);
 }
 
-/// The job does not wait any more, and nobody got it: its line keeps its turn.
+/// Removes a waiting job that no daemon acquired. Its sub-queue keeps its turn.
 pub(crate) fn dequeue(tx: &mut Tx, job: &QueueEntry) {
     let line = values![job.organization_id, job.initiator_id, job.automatic, job.provisioner, job.tag_set_id];
     count(tx, job, -1);
     tx.defer(&LEAVE, line);
 }
 
-/// Adds to the counts of all buckets in which the job lies.
+/// Adds to the counts of all buckets of the job.
 pub(crate) fn count(tx: &mut Tx, job: &QueueEntry, change: i64) {
     let shard = i64::from(job.id.0.as_bytes()[15] % SHARDS);
     let mut row = values![job.organization_id, job.provisioner, job.tag_set_id, job.prebuild];
@@ -148,14 +147,11 @@ pub(crate) fn count(tx: &mut Tx, job: &QueueEntry, change: i64) {
     tx.defer(&COUNT, row);
 }
 
-/// How long a bucket stays after its end: transactions that began in it are over by then, so that tidying waits for
-/// none of them.
+/// How long an empty bucket stays after its end. Transactions that began in it have ended by then, so the cleanup does
+/// not wait for them.
 const SETTLED: jiff::SignedDuration = jiff::SignedDuration::from_secs(60);
 
-/// Removes rows that say nothing any more; returns how many. Now and then the claim does it in passing.
-///
-/// # Errors
-/// Only when the database fails.
+/// Removes rows with count 0. Returns how many. Some claims call it.
 pub async fn purge(tx: &mut Tx, now: Timestamp) -> Result<u64> {
     let Ok(before) = now.checked_sub(SETTLED) else { return Ok(0) };
     let counts = values![bucket(before, 1), bucket(before, 2), bucket(before, 3)];
@@ -163,17 +159,17 @@ pub async fn purge(tx: &mut Tx, now: Timestamp) -> Result<u64> {
     Ok(tx.execute(&TIDY_COUNTS, counts).await? + tx.execute(&TIDY_LINES, lines).await?)
 }
 
-/// One claim in so many tidies up.
-const TIDY_EVERY: u32 = 1024;
+/// One claim in this many runs the cleanup.
+const CLEAN_UP_EVERY: u32 = 1024;
 
-/// Tidies up after some of the jobs, chosen by chance.
-pub(crate) async fn tidy(tx: &mut Tx, job: JobId, now: Timestamp) -> Result<()> {
+/// Runs the cleanup for a random part of the claims.
+pub(crate) async fn clean_up(tx: &mut Tx, job: JobId, now: Timestamp) -> Result<()> {
     let [.., high, low] = job.0.into_bytes();
-    if u32::from(u16::from_be_bytes([high, low])) % TIDY_EVERY != 0 {
+    if u32::from(u16::from_be_bytes([high, low])) % CLEAN_UP_EVERY != 0 {
         return Ok(());
     }
     match purge(tx, now).await {
-        // Somebody else is at it.
+        // Another transaction is doing the cleanup.
         Err(Error::Unavailable { .. }) => Ok(()),
         other => other.map(|_| ()),
     }
@@ -190,10 +186,10 @@ mod tests {
         assert_eq!(automatic.0, 4_611_686_018_427_387_904);
         for now in [Timestamp::MIN, Timestamp::UNIX_EPOCH, Timestamp::MAX] {
             for (class, (from, to)) in [(false, people), (true, automatic)] {
-                // After the first instants of time an automatic turn is at least where its class begins.
+                // Also at the first instants of the epoch, an automatic turn is at least the beginning of its class.
                 let turn = turn_now(class, if class { now.max(Timestamp::UNIX_EPOCH) } else { now });
                 assert!(from <= turn && turn < to, "{class} {now}: {turn}");
-                // Others may have come far beyond what the clock says.
+                // Turns of other sub-queues may be far greater than the time.
                 assert!(from <= turn && turn.saturating_add(1 << 60) < to, "{class} {now}: {turn}");
             }
         }

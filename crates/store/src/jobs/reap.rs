@@ -1,5 +1,5 @@
-//! Finding jobs that will not end by themselves: hung, lost, or waiting for what never comes (scheduling-and-auth 3.6).
-//! What to do with them is decided by `coder_domain::job::lifecycle`; [`give_up`](super::give_up) ends them.
+//! Finds jobs that may not end by themselves: hung, lost, or waiting for a daemon that does not exist
+//! (scheduling-and-auth 3.6). `coder_domain::job::lifecycle` decides about them; [`give_up`](super::give_up) ends them.
 
 use coder_domain::ids::{DaemonId, JobId, OrganizationId};
 use coder_domain::key::Sha256Digest;
@@ -11,19 +11,18 @@ use crate::engine::{Tx, record, sql, statements, values};
 use crate::tag_sets::TagSetId;
 
 record! {
-    /// A job that a daemon holds and that may have to end.
+    /// A held job without a recent heartbeat.
     pub struct StaleJob {
-        /// The job.
         pub id: JobId,
-        /// Who holds it.
+        /// The daemon that holds it.
         pub worker_id: DaemonId,
-        /// The session that holds it; none for official daemons.
+        /// The hash of the session that holds it; none for official daemons.
         pub session_hash: Option<Sha256Digest>,
         /// Its last sign of life.
         pub updated_at: Timestamp = "updated_us",
-        /// Since when its holder's connection is gone.
+        /// When its holder's connection was lost; none while it is connected.
         pub lost_at: Option<Timestamp> = "lost_us",
-        /// When a cancel was asked for.
+        /// When it was canceled.
         pub canceled_at: Option<Timestamp> = "canceled_us",
     }
 }
@@ -39,18 +38,18 @@ record! {
         pub tag_set_id: TagSetId,
         /// Their tags.
         pub tags: TagSet,
-        /// How many wait.
+        /// The number of waiting jobs.
         pub waiting: i64,
-        /// When the oldest of them was made.
+        /// When the oldest of them was created.
         pub oldest_at: Timestamp = "oldest_us",
     }
 }
 
-/// Where a page of suspects begins: behind this one, or at the start.
+/// Where a page of stale jobs begins: after this one, or at the start.
 pub type Cursor = Option<(Timestamp, JobId)>;
 
 statements! { "provisioner_jobs";
-    /// In random order, so that one bad row cannot keep the others from being reached.
+    /// In random order, so that one row that fails does not block the others.
     CANDIDATES = sql("select id from (
             select id from provisioner_jobs where started_us is not null and completed_us is null and updated_us < $1
             union all select id from provisioner_jobs where started_us is null and completed_us is null
@@ -73,11 +72,8 @@ statements! { "provisioner_jobs";
         where counted.oldest_us < $1 order by counted.oldest_us, counted.tag_set_id");
 }
 
-/// Open jobs that are running or being canceled and silent since before `running_before`, or waiting since before
-/// `pending_before`. [`list_stale`] and [`list_waiting`] know more.
-///
-/// # Errors
-/// Only when the database fails.
+/// Open jobs that are held with the last heartbeat before `running_before`, or waiting since before `pending_before`.
+/// [`list_stale`] and [`list_waiting`] return more details.
 pub async fn list_candidates(
     tx: &mut Tx,
     running_before: Timestamp,
@@ -88,23 +84,16 @@ pub async fn list_candidates(
     rows.iter().map(|row| row.get("id")).collect()
 }
 
-/// Held jobs whose last sign of life is older than `before`, the longest silent first; a page at a time, so that a pass
-/// reaches all of them however many there are.
-///
-/// # Errors
-/// Only when the database fails.
+/// Held jobs whose last heartbeat is older than `before`, oldest heartbeat first, in pages.
 pub async fn list_stale(tx: &mut Tx, before: Timestamp, after: Cursor, limit: i64) -> Result<Vec<StaleJob>> {
     let (at, id) = after.unwrap_or((Timestamp::MIN, JobId::NIL));
     let rows = tx.fetch(&SILENT, values![before, at, id, limit]).await?;
     rows.iter().map(StaleJob::from_row).collect()
 }
 
-/// The kinds of jobs of which one has waited since before `before`, the longest waiting first: one row however many
-/// jobs of a kind wait. When something able to run them was seen last is told by
-/// [`daemon_facts::list`](crate::daemons::facts::list).
-///
-/// # Errors
-/// Only when the database fails.
+/// The groups of waiting jobs with equal requirements whose oldest job has waited since before `before`, longest
+/// waiting first. [`daemon_facts::list`](crate::daemons::facts::list) tells when a daemon that can run them was last
+/// seen.
 pub async fn list_waiting(tx: &mut Tx, before: Timestamp) -> Result<Vec<WaitingGroup>> {
     tx.fetch(&GROUPS, values![before]).await?.iter().map(WaitingGroup::from_row).collect()
 }

@@ -1,4 +1,4 @@
-//! Which kinds of jobs wait at all: one cheap look, for servers whose wake-ups were lost.
+//! The requirements of waiting jobs: one cheap query, for servers that missed a wake-up.
 
 use coder_domain::ids::OrganizationId;
 
@@ -7,7 +7,7 @@ use crate::engine::{Purpose, Tx, record, sql, statements};
 use crate::tag_sets::TagSetId;
 
 record! {
-    /// What waiting jobs need.
+    /// The requirements of waiting jobs.
     pub struct JobRequirements {
         /// Their organization.
         pub organization_id: OrganizationId,
@@ -19,15 +19,12 @@ record! {
 }
 
 statements! { "queue_lines";
-    /// Only lines in which somebody stands are in the index, and only the index is read.
+    /// The partial index contains only sub-queues that are not empty, and only the index is read.
     LIST = sql("select distinct organization_id, tag_set_id, provisioner from queue_lines where waiting > 0")
         .purpose(Purpose::Claim);
 }
 
-/// Each kind of waiting job once; usually none.
-///
-/// # Errors
-/// Only when the database fails.
+/// Each distinct requirement of the waiting jobs; usually none.
 pub async fn list(tx: &mut Tx) -> Result<Vec<JobRequirements>> {
     tx.fetch(&LIST, Vec::new()).await?.iter().map(JobRequirements::from_row).collect()
 }

@@ -1,4 +1,4 @@
-//! How long the steps of a job took, as its daemon measured them.
+//! The durations of a job's steps, as its daemon measured them.
 
 use coder_domain::ids::JobId;
 use jiff::Timestamp;
@@ -13,13 +13,11 @@ record! {
         pub stage: String,
         /// The provider.
         pub source: String,
-        /// What was done.
+        /// The action.
         pub action: String,
         /// The resource's address.
         pub resource: String,
-        /// Start.
         pub started_at: Timestamp = "started_us",
-        /// End.
         pub ended_at: Timestamp = "ended_us",
     }
 }
@@ -35,7 +33,7 @@ statements! { "provisioner_job_timings";
         where job_id = $1 order by position");
 }
 
-/// Stores the steps of a job, once.
+/// Stores the steps of a job. Can be called once per job.
 ///
 /// # Errors
 /// A conflict when the job has steps already.
@@ -49,9 +47,6 @@ pub async fn insert(tx: &mut Tx, job: JobId, timings: &[Timing]) -> Result<()> {
 }
 
 /// The steps of a job in the order they were reported.
-///
-/// # Errors
-/// Only when the database fails.
 pub async fn list(tx: &mut Tx, job: JobId) -> Result<Vec<Timing>> {
     tx.fetch(&LIST, values![job]).await?.iter().map(Timing::from_row).collect()
 }

@@ -1,5 +1,5 @@
-//! Brings a database to the newest schema: forward only, numbered, checksummed, all pending files in one
-//! transaction, one starter at a time.
+//! Migrates a database to the newest schema. Migrations are numbered, have checksums and go forward only. All pending
+//! ones are applied in one transaction, by one server at a time.
 
 use jiff::Timestamp;
 use sha2::{Digest as _, Sha256};
@@ -25,7 +25,7 @@ macro_rules! migrations {
     };
 }
 
-/// In the order of application; a file that was released never changes.
+/// In the order of application. A released file must never change.
 pub(crate) const MIGRATIONS: &[Migration] = migrations![
     1 "0001_accounts",
     2 "0002_jobs",
@@ -46,7 +46,7 @@ pub(crate) const MIGRATIONS: &[Migration] = migrations![
     17 "0017_server_secrets",
 ];
 
-/// What Postgres lacks of the portable dialect; runs before the first migration.
+/// Defines what Postgres lacks of the portable SQL dialect. Runs before the first migration.
 const POSTGRES_PRELUDE: &str = include_str!("postgres_prelude.sql");
 
 const BOOKKEEPING: &str = "create table schema_migrations (
@@ -61,7 +61,7 @@ statements! { "schema_migrations";
     RECORD = sql("insert into schema_migrations (version, name, checksum, applied_us) values ($1, $2, $3, $4)");
 }
 
-/// Applies what is missing.
+/// Applies the pending migrations.
 pub(crate) async fn run(
     database: &Database,
     counters: &std::sync::Arc<Counters>,
@@ -70,14 +70,14 @@ pub(crate) async fn run(
     run_all(database, counters, now, MIGRATIONS).await
 }
 
-/// Whether the database has the schema of this release; only reads.
+/// Checks that the database has the schema of this release. Changes nothing.
 pub(crate) async fn require_newest(
     database: &Database,
     counters: &std::sync::Arc<Counters>,
 ) -> Result<(), Error> {
     let mut tx = database.connect(Access::Read, counters).await?;
     let found = match applied(&mut tx, MIGRATIONS).await {
-        // The file is something else.
+        // The file is not a SQLite database.
         Err(Error::Refused { .. }) => 0,
         found => found?,
     };
@@ -103,7 +103,7 @@ async fn run_all(
         return Ok(());
     }
     let mut tx = database.connect(Access::Transaction, counters).await?;
-    // SQLite's write transaction excludes other starters by itself.
+    // SQLite's write transaction already excludes other servers.
     if tx.is_postgres() {
         tx.script(forks::POSTGRES_MIGRATION_LOCK).await?;
     }
@@ -133,7 +133,7 @@ async fn bookkeeping_exists(tx: &mut Tx) -> Result<bool, Error> {
     row.get("found")
 }
 
-/// How many of `migrations` the database has, after checking that it has no others.
+/// The number of `migrations` that are applied, after a check that no others are.
 async fn applied(tx: &mut Tx, migrations: &[Migration]) -> Result<usize, Error> {
     if !bookkeeping_exists(tx).await? {
         return Ok(0);

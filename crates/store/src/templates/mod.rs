@@ -10,23 +10,23 @@ use serde::{Deserialize, Serialize};
 use crate::Result;
 use crate::engine::{Tx, json_column, list as list_value, optional_list, record, sql, statements, values};
 
-/// The policy of a template: read whole, changed whole, never searched.
+/// The settings of a template. They are read and written as a whole and never searched.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct Settings {
-    /// How long workspaces run by default, in milliseconds; 0 for ever.
+    /// The default time to live of workspaces in milliseconds; 0 for no limit.
     pub default_ttl_ms: i64,
     /// How much activity prolongs a workspace, in milliseconds.
     pub activity_bump_ms: i64,
-    /// Stop a failed workspace after this long, in milliseconds; 0 never.
+    /// Stop a failed workspace after this time in milliseconds; 0 for never.
     pub failure_ttl_ms: i64,
-    /// Make an unused workspace dormant after this long, in milliseconds; 0 never.
+    /// Make an unused workspace dormant after this time in milliseconds; 0 for never.
     pub time_til_dormant_ms: i64,
-    /// Delete a dormant workspace after this long, in milliseconds; 0 never.
+    /// Delete a dormant workspace after this time in milliseconds; 0 for never.
     pub time_til_dormant_autodelete_ms: i64,
     /// Days on which workspaces must stop, in lower-case English.
     pub autostop_days: Vec<String>,
-    /// Every how many weeks they must.
+    /// The interval of these stops in weeks.
     pub autostop_weeks: i64,
     /// Days on which workspaces may start by schedule.
     pub autostart_days: Vec<String>,
@@ -36,7 +36,7 @@ pub struct Settings {
     pub allow_user_autostop: bool,
     /// Whether owners may cancel builds.
     pub allow_user_cancel_workspace_jobs: bool,
-    /// Whether members must build the active version.
+    /// Whether members must use the active version.
     pub require_active_version: bool,
     /// `owner`, `authenticated`, `organization` or `public`.
     pub max_port_share_level: String,
@@ -44,12 +44,12 @@ pub struct Settings {
     pub cors_behavior: String,
     /// Whether the older parameter flow is used.
     pub use_classic_parameter_flow: bool,
-    /// Whether members of the organization may use it without being named.
+    /// Whether all members of the organization may use it.
     pub everyone_may_use: bool,
 }
 
 impl Default for Settings {
-    /// What a new template has (http-api 6.2).
+    /// The settings of a new template (http-api 6.2).
     fn default() -> Self {
         let days = ["monday", "tuesday", "wednesday", "thursday", "friday", "saturday", "sunday"];
         Self {
@@ -76,55 +76,47 @@ impl Default for Settings {
 json_column!(Settings);
 
 record! {
-    /// A template.
     pub struct Template {
-        /// Id.
         pub id: TemplateId,
-        /// Organization.
         pub organization_id: OrganizationId,
-        /// Unique in the organization without regard to case.
+        /// Unique in the organization, regardless of case.
         pub name: String,
-        /// For people.
         pub display_name: String,
-        /// Free text.
         pub description: String,
         /// URL or emoji path.
         pub icon: String,
         /// `terraform`.
         pub provisioner: String,
-        /// The version new workspaces get.
+        /// New workspaces are built from this version.
         pub active_version_id: TemplateVersionId,
         /// Who made it.
         pub created_by: UserId,
-        /// Why it should not be used any more; empty when it may be.
+        /// The deprecation message; empty when the template is not deprecated.
         pub deprecated: String,
         /// Policy.
         pub settings: Settings,
-        /// When it was made.
         pub created_at: Timestamp = "created_us",
         /// When it was last changed.
         pub updated_at: Timestamp = "updated_us",
-        /// Whether it was deleted.
         pub deleted: bool,
     }
 }
 
-/// Which templates a list has; every condition must hold.
+/// Selects the templates of a list. All conditions must hold.
 #[derive(Clone, Debug, Default)]
 pub struct Filter {
     /// One of these organizations.
     pub organization_ids: Option<Vec<OrganizationId>>,
-    /// Exactly this name, without regard to case.
+    /// Exactly this name, regardless of case.
     pub exact_name: Option<String>,
-    /// Part of the name, without regard to case.
+    /// Part of the name, regardless of case.
     pub name: Option<String>,
-    /// Exactly this display name, without regard to case.
+    /// Exactly this display name, regardless of case.
     pub exact_display_name: Option<String>,
-    /// Part of the display name (of the name, when there is none), without regard to case.
+    /// Part of the display name (of the name if there is none), regardless of case.
     pub display_name: Option<String>,
     /// Only these.
     pub ids: Option<Vec<TemplateId>>,
-    /// Whether deprecated.
     pub deprecated: Option<bool>,
     /// Who made it.
     pub created_by: Option<UserId>,
@@ -174,17 +166,11 @@ pub async fn insert(tx: &mut Tx, template: &Template) -> Result<()> {
 }
 
 /// By id, also when it is deleted.
-///
-/// # Errors
-/// Only when the database fails.
 pub async fn find(tx: &mut Tx, id: TemplateId) -> Result<Option<Template>> {
     tx.fetch_opt(&FIND, values![id]).await?.as_ref().map(Template::from_row).transpose()
 }
 
-/// Those of `ids` that exist, deleted ones included.
-///
-/// # Errors
-/// Only when the database fails.
+/// The existing templates of `ids`, including deleted ones.
 pub async fn find_many(tx: &mut Tx, ids: &[TemplateId]) -> Result<Vec<Template>> {
     tx.fetch(&FIND_MANY, vec![list_value(ids.iter().copied())])
         .await?
@@ -193,19 +179,13 @@ pub async fn find_many(tx: &mut Tx, ids: &[TemplateId]) -> Result<Vec<Template>>
         .collect()
 }
 
-/// By name, without regard to case; not a deleted one.
-///
-/// # Errors
-/// Only when the database fails.
+/// Finds a template that is not deleted by name, regardless of case.
 pub async fn find_by_name(tx: &mut Tx, organization: OrganizationId, name: &str) -> Result<Option<Template>> {
     let row = tx.fetch_opt(&FIND_BY_NAME, values![organization, name.to_lowercase()]).await?;
     row.as_ref().map(Template::from_row).transpose()
 }
 
-/// The templates a filter lets through, by name.
-///
-/// # Errors
-/// Only when the database fails.
+/// The templates that match a filter, by name.
 pub async fn list(tx: &mut Tx, filter: &Filter) -> Result<Vec<Template>> {
     let lower = |text: &Option<String>| text.as_ref().map(|text| text.to_lowercase());
     let mut parameters = vec![optional_list(filter.organization_ids.as_deref())];
@@ -220,10 +200,10 @@ pub async fn list(tx: &mut Tx, filter: &Filter) -> Result<Vec<Template>> {
     tx.fetch(&LIST, parameters).await?.iter().map(Template::from_row).collect()
 }
 
-/// Changes names, texts, deprecation and settings.
+/// Changes names, description, icon, deprecation and settings.
 ///
 /// # Errors
-/// A conflict on `name_lower`; [`crate::Error::Stale`] when it is gone.
+/// A conflict on `name_lower`; [`crate::Error::Stale`] when it does not exist any more.
 pub async fn update(tx: &mut Tx, changed: &Template) -> Result<()> {
     let row = values![
         changed.id,
@@ -240,10 +220,10 @@ pub async fn update(tx: &mut Tx, changed: &Template) -> Result<()> {
     tx.change_one(&UPDATE, row).await
 }
 
-/// Makes one of its versions the active one.
+/// Sets the active version.
 ///
 /// # Errors
-/// [`crate::Error::Stale`] when it is gone or the version is not one of its own.
+/// [`crate::Error::Stale`] when the template does not exist any more or the version belongs to another one.
 pub async fn update_active_version(
     tx: &mut Tx,
     id: TemplateId,
@@ -253,10 +233,10 @@ pub async fn update_active_version(
     tx.change_one(&SET_ACTIVE, values![id, version, now]).await
 }
 
-/// Marks a template as deleted; its name becomes free.
+/// Marks a template as deleted. Its name can be used again.
 ///
 /// # Errors
-/// [`crate::Error::Stale`] when it is gone or workspaces still use it.
+/// [`crate::Error::Stale`] when it does not exist any more or workspaces still use it.
 pub async fn delete(tx: &mut Tx, id: TemplateId, now: Timestamp) -> Result<()> {
     tx.change_one(&DELETE, values![id, now]).await
 }

@@ -1,5 +1,5 @@
-//! What an import found in a template version: variables, parameters, presets, workspace tags, external
-//! authentication, and the cached plan. Each list is written with one statement.
+//! The results of a template version's import: variables, parameters, presets, workspace tags, external authentication,
+//! and the cached plan. Each list is written with one statement.
 
 use std::collections::BTreeMap;
 
@@ -14,37 +14,33 @@ use crate::engine::{Tx, Value, batch, clean, json_column, record, sql, statement
 record! {
     /// A Terraform variable of the template.
     pub struct Variable {
-        /// Name.
         pub name: String,
-        /// Free text.
         pub description: String,
         /// `string`, `number` or `bool`.
         pub kind: String = "type",
-        /// The value in force.
+        /// The effective value.
         pub value: Secret,
-        /// The value when none is given.
+        /// The default value.
         pub default_value: Secret,
-        /// Whether a value must be given.
+        /// Whether a value is required.
         pub required: bool,
-        /// Whether it must not be shown.
+        /// Whether the value must not be shown.
         pub sensitive: bool,
     }
 }
 
-/// A rich parameter; its order in the list is the order shown.
+/// A rich parameter. Parameters are shown in the order of their list.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct Parameter {
-    /// Name.
     pub name: String,
-    /// For people.
     pub display_name: String,
     /// Markdown.
     pub description: String,
     /// `string`, `number`, `bool` or `list(string)`.
     #[serde(rename = "type")]
     pub kind: String,
-    /// How it is asked for, for example `dropdown`.
+    /// The form type, for example `dropdown`.
     pub form_type: String,
     /// Whether it may change after the first build.
     pub mutable: bool,
@@ -52,23 +48,23 @@ pub struct Parameter {
     pub default_value: String,
     /// URL or emoji path.
     pub icon: String,
-    /// The only values allowed, when there are any.
+    /// The allowed values; empty when every value is allowed.
     pub options: Vec<ParameterOption>,
-    /// Regular expression a value must match.
+    /// A regular expression that a value must match.
     pub validation_regex: String,
-    /// Shown when it does not.
+    /// The message for a value that does not match.
     pub validation_error: String,
-    /// Least number.
+    /// The minimum of a number.
     pub validation_min: Option<i32>,
-    /// Greatest number.
+    /// The maximum of a number.
     pub validation_max: Option<i32>,
     /// `increasing`, `decreasing` or empty.
     pub validation_monotonic: String,
-    /// Whether a value must be given.
+    /// Whether a value is required.
     pub required: bool,
-    /// Rank for display; equal ranks are by name.
+    /// The display order. Parameters of equal order are sorted by name.
     pub order: i32,
-    /// Whether it counts for one build only.
+    /// Whether its value applies to one build only.
     pub ephemeral: bool,
 }
 
@@ -78,9 +74,7 @@ pub struct Parameter {
 pub struct ParameterOption {
     /// For people.
     pub name: String,
-    /// Free text.
     pub description: String,
-    /// The value.
     pub value: String,
     /// URL or emoji path.
     pub icon: String,
@@ -91,21 +85,18 @@ json_column!(Parameter);
 record! {
     /// A named set of parameter values.
     pub struct Preset {
-        /// Id.
         pub id: PresetId,
         /// Unique in the version.
         pub name: String,
-        /// Whether it is preselected.
         pub is_default: bool,
-        /// Free text.
         pub description: String,
         /// URL or emoji path.
         pub icon: String,
-        /// How many workspaces to keep ready.
+        /// The number of prebuilt workspaces.
         pub desired_instances: Option<i64>,
         /// Name and value.
         pub parameters: BTreeMap<String, String>,
-        /// Expiration and schedule of prebuilds, as reported.
+        /// Expiration and schedule of the prebuilds, as the daemon reported.
         pub prebuild: serde_json::Value,
     }
 }
@@ -115,12 +106,12 @@ record! {
     pub struct ExternalAuth {
         /// The provider's id.
         pub provider_id: String,
-        /// Whether it may be left out.
+        /// Whether the user may skip it.
         pub optional: bool,
     }
 }
 
-/// What later builds can reuse of an import.
+/// Results of an import that later builds reuse.
 #[derive(Clone, PartialEq, Eq)]
 pub struct Plan {
     /// Terraform's JSON plan.
@@ -173,7 +164,7 @@ statements! { "template_versions";
         on conflict (template_version_id) do update set plan = excluded.plan,
         module_file_id = excluded.module_file_id, provisioner_version = excluded.provisioner_version,
         updated_us = excluded.updated_us");
-    /// The modules that are there stay.
+    /// Keeps the stored modules.
     SET_PLAN_ALONE = sql("insert into template_version_plans
         (template_version_id, plan, provisioner_version, updated_us) values ($1, $2, '', $3)
         on conflict (template_version_id) do update set plan = excluded.plan,
@@ -191,15 +182,12 @@ fn rows(version: TemplateVersionId, columns: &[&str], rows: impl Iterator<Item =
     vec![crate::engine::Column::to_value(&version), batch(columns, rows)]
 }
 
-/// Stores the variables; one that is there already gets the new value.
-///
-/// # Errors
-/// Only when the database fails.
+/// Stores the variables. An existing variable gets the new value.
 pub async fn update_variables(tx: &mut Tx, version: TemplateVersionId, variables: &[Variable]) -> Result<()> {
     if variables.is_empty() {
         return Ok(());
     }
-    // One statement may not touch a row twice, so of two equal names only the last counts.
+    // One statement must not change a row twice, so only the last of several equal names is stored.
     let unique: BTreeMap<&str, &Variable> =
         variables.iter().map(|variable| (&*variable.name, variable)).collect();
     let kept = variables.iter().filter(|variable| std::ptr::eq(unique[&*variable.name], *variable));
@@ -215,14 +203,11 @@ pub async fn update_variables(tx: &mut Tx, version: TemplateVersionId, variables
 }
 
 /// The variables in the order of the template.
-///
-/// # Errors
-/// Only when the database fails.
 pub async fn list_variables(tx: &mut Tx, version: TemplateVersionId) -> Result<Vec<Variable>> {
     tx.fetch(&LIST_VARIABLES, values![version]).await?.iter().map(Variable::from_row).collect()
 }
 
-/// Stores the rich parameters, once.
+/// Stores the rich parameters. Can be called once per version.
 ///
 /// # Errors
 /// A conflict on `name`.
@@ -249,7 +234,7 @@ pub async fn list_parameters(tx: &mut Tx, version: TemplateVersionId) -> Result<
     tx.fetch(&LIST_PARAMETERS, values![version]).await?.iter().map(|row| row.get("definition")).collect()
 }
 
-/// Stores the presets, once.
+/// Stores the presets. Can be called once per version.
 ///
 /// # Errors
 /// A conflict on `name`.
@@ -262,17 +247,11 @@ pub async fn insert_presets(tx: &mut Tx, version: TemplateVersionId, presets: &[
 }
 
 /// The presets in the order of the template.
-///
-/// # Errors
-/// Only when the database fails.
 pub async fn list_presets(tx: &mut Tx, version: TemplateVersionId) -> Result<Vec<Preset>> {
     tx.fetch(&LIST_PRESETS, values![version]).await?.iter().map(Preset::from_row).collect()
 }
 
-/// Replaces the workspace tags, whose values are source text.
-///
-/// # Errors
-/// Only when the database fails.
+/// Replaces the workspace tags. Their values are source text.
 pub async fn update_workspace_tags(
     tx: &mut Tx,
     version: TemplateVersionId,
@@ -287,10 +266,6 @@ pub async fn update_workspace_tags(
     tx.execute(&INSERT_TAGS, rows).await.map(|_| ())
 }
 
-/// The workspace tags.
-///
-/// # Errors
-/// Only when the database fails.
 pub async fn list_workspace_tags(
     tx: &mut Tx,
     version: TemplateVersionId,
@@ -299,7 +274,7 @@ pub async fn list_workspace_tags(
     rows.iter().map(|row| Ok((row.get("key")?, row.get("value")?))).collect()
 }
 
-/// Stores the external authentication providers, once.
+/// Stores the external authentication providers. Can be called once per version.
 ///
 /// # Errors
 /// A conflict on `provider_id`.
@@ -316,9 +291,6 @@ pub async fn insert_external_auth(
 }
 
 /// The external authentication providers in the order of the template.
-///
-/// # Errors
-/// Only when the database fails.
 pub async fn list_external_auth(tx: &mut Tx, version: TemplateVersionId) -> Result<Vec<ExternalAuth>> {
     tx.fetch(&LIST_AUTH, values![version]).await?.iter().map(ExternalAuth::from_row).collect()
 }
@@ -339,10 +311,7 @@ pub async fn update_plan(tx: &mut Tx, version: TemplateVersionId, plan: Plan, no
     tx.execute_pipelined(&SET_PLAN, row, false).await
 }
 
-/// Stores or replaces the cached plan, and leaves the modules as they are.
-///
-/// # Errors
-/// Only when the database fails.
+/// Stores or replaces the cached plan and keeps the modules.
 pub async fn update_plan_alone(
     tx: &mut Tx,
     version: TemplateVersionId,
@@ -354,7 +323,7 @@ pub async fn update_plan_alone(
     tx.execute_pipelined(&SET_PLAN_ALONE, row, false).await
 }
 
-/// Stores or replaces the cached modules, and leaves a plan as it is.
+/// Stores or replaces the cached modules and keeps the plan.
 ///
 /// # Errors
 /// [`crate::Error::Reference`] when the file is missing.
@@ -370,9 +339,6 @@ pub async fn update_module_file(
 }
 
 /// The cached plan.
-///
-/// # Errors
-/// Only when the database fails.
 pub async fn find_plan(tx: &mut Tx, version: TemplateVersionId) -> Result<Option<Plan>> {
     let Some(row) = tx.fetch_opt(&FIND_PLAN, values![version]).await? else { return Ok(None) };
     Ok(Some(Plan {
@@ -383,9 +349,6 @@ pub async fn find_plan(tx: &mut Tx, version: TemplateVersionId) -> Result<Option
 }
 
 /// The cached modules, without loading the plan.
-///
-/// # Errors
-/// Only when the database fails.
 pub async fn find_module_file(tx: &mut Tx, version: TemplateVersionId) -> Result<Option<FileId>> {
     let row = tx.fetch_opt(&FIND_MODULE_FILE, values![version]).await?;
     Ok(row.map(|row| row.get("module_file_id")).transpose()?.flatten())

@@ -1,4 +1,4 @@
-//! Template versions. What an import found in one is in `version_details.rs`.
+//! Template versions. The results of their imports are in `version_details.rs`.
 
 use coder_domain::ids::{JobId, OrganizationId, TemplateId, TemplateVersionId, UserId};
 use jiff::Timestamp;
@@ -7,25 +7,23 @@ use crate::Result;
 use crate::engine::{Tx, list as list_value, record, sql, statements, values};
 
 record! {
-    /// A version of a template, or one that is not attached to any yet.
+    /// A version of a template, or one that is not attached to a template yet.
     pub struct Version {
-        /// Id.
         pub id: TemplateVersionId,
-        /// Organization.
         pub organization_id: OrganizationId,
         /// The template it belongs to.
         pub template_id: Option<TemplateId>,
-        /// Unique in the template; case matters.
+        /// Unique in the template. Case-sensitive.
         pub name: String,
-        /// What changed.
+        /// The message of its author.
         pub message: String,
         /// The template's README.
         pub readme: String,
-        /// The import.
+        /// The import job.
         pub job_id: JobId,
         /// Who pushed it.
         pub created_by: UserId,
-        /// The example it was made from, or empty.
+        /// The example from which it was created, or empty.
         pub source_example_id: String,
         /// Whether it is hidden.
         pub archived: bool,
@@ -33,7 +31,6 @@ record! {
         pub has_ai_task: Option<bool>,
         /// Known after the import.
         pub has_external_agent: Option<bool>,
-        /// When it was made.
         pub created_at: Timestamp = "created_us",
         /// When it was last changed.
         pub updated_at: Timestamp = "updated_us",
@@ -78,7 +75,7 @@ statements! { "template_versions";
                     where newer.workspace_id = workspace.id))))");
 }
 
-/// Adds a version; its job must exist.
+/// Adds a version. Its job must exist.
 ///
 /// # Errors
 /// A conflict on `name` within the template.
@@ -86,10 +83,6 @@ pub async fn insert(tx: &mut Tx, version: &Version) -> Result<()> {
     tx.execute_pipelined(&INSERT, version.values(), false).await
 }
 
-/// By id.
-///
-/// # Errors
-/// Only when the database fails.
 pub async fn find(tx: &mut Tx, id: TemplateVersionId) -> Result<Option<Version>> {
     tx.fetch_opt(&FIND, values![id]).await?.as_ref().map(Version::from_row).transpose()
 }
@@ -103,34 +96,22 @@ pub async fn get(tx: &mut Tx, id: TemplateVersionId) -> Result<Version> {
 }
 
 /// Those of `ids` that exist.
-///
-/// # Errors
-/// Only when the database fails.
 pub async fn find_many(tx: &mut Tx, ids: &[TemplateVersionId]) -> Result<Vec<Version>> {
     tx.fetch(&FIND_MANY, vec![list_value(ids.iter().copied())]).await?.iter().map(Version::from_row).collect()
 }
 
 /// The version that a job imports.
-///
-/// # Errors
-/// Only when the database fails.
 pub async fn find_by_job(tx: &mut Tx, job: JobId) -> Result<Option<Version>> {
     tx.fetch_opt(&FIND_BY_JOB, values![job]).await?.as_ref().map(Version::from_row).transpose()
 }
 
 /// By exact name.
-///
-/// # Errors
-/// Only when the database fails.
 pub async fn find_by_name(tx: &mut Tx, template: TemplateId, name: &str) -> Result<Option<Version>> {
     let row = tx.fetch_opt(&FIND_BY_NAME, values![template, name.to_owned()]).await?;
     row.as_ref().map(Version::from_row).transpose()
 }
 
 /// The version before this one in its template.
-///
-/// # Errors
-/// Only when the database fails.
 pub async fn find_previous(tx: &mut Tx, version: &Version) -> Result<Option<Version>> {
     let row =
         tx.fetch_opt(&FIND_PREVIOUS, values![version.template_id, version.created_at, version.id]).await?;
@@ -140,9 +121,9 @@ pub async fn find_previous(tx: &mut Tx, version: &Version) -> Result<Option<Vers
 /// Which page of a template's versions.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct VersionPage {
-    /// Archived ones too.
+    /// Include archived versions.
     pub include_archived: bool,
-    /// Only those after this one.
+    /// Only versions after this one.
     pub after: Option<TemplateVersionId>,
     /// At most this many; 0 for all.
     pub limit: i64,
@@ -151,9 +132,6 @@ pub struct VersionPage {
 }
 
 /// The versions of a template, oldest first.
-///
-/// # Errors
-/// Only when the database fails.
 pub async fn list(tx: &mut Tx, template: TemplateId, page: VersionPage) -> Result<Vec<Version>> {
     let limit = if page.limit == 0 { crate::config::UNLIMITED } else { page.limit };
     let parameters = values![template, page.include_archived, page.after, limit, page.offset];
@@ -163,7 +141,7 @@ pub async fn list(tx: &mut Tx, template: TemplateId, page: VersionPage) -> Resul
 /// Changes name and message.
 ///
 /// # Errors
-/// A conflict on `name`; [`crate::Error::Stale`] when it is gone.
+/// A conflict on `name`; [`crate::Error::Stale`] when it does not exist any more.
 pub async fn update(
     tx: &mut Tx,
     id: TemplateVersionId,
@@ -190,15 +168,15 @@ pub async fn update_template(
 /// Stores the README found by the import.
 ///
 /// # Errors
-/// [`crate::Error::Stale`] when the version is gone.
+/// [`crate::Error::Stale`] when the version does not exist any more.
 pub async fn update_readme(tx: &mut Tx, id: TemplateVersionId, readme: &str, now: Timestamp) -> Result<()> {
     tx.execute_pipelined(&SET_README, values![id, readme.to_owned(), now], true).await
 }
 
-/// Stores what the import found out.
+/// Stores the flags that the import found.
 ///
 /// # Errors
-/// [`crate::Error::Stale`] when the version is gone.
+/// [`crate::Error::Stale`] when the version does not exist any more.
 pub async fn update_flags(
     tx: &mut Tx,
     id: TemplateVersionId,
@@ -209,10 +187,10 @@ pub async fn update_flags(
     tx.execute_pipelined(&SET_FLAGS, values![id, has_ai_task, has_external_agent, now], true).await
 }
 
-/// Hides a version, or shows it again.
+/// Archives or unarchives a version.
 ///
 /// # Errors
-/// [`crate::Error::Stale`] when it is so already, belongs to no template, or is to be hidden while it is active or
+/// [`crate::Error::Stale`] when it is so already, belongs to no template, or is to be archived while it is active or
 /// used by a workspace's latest build.
 pub async fn update_archived(
     tx: &mut Tx,

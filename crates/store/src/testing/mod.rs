@@ -1,7 +1,7 @@
-//! Databases for tests: a fresh SQLite file, or a fresh schema on Postgres, which is found by `CODER_TEST_PG_URL` or
-//! started from the `PATH` once per test program.
+//! Databases for tests: a new SQLite file, or a new schema on Postgres. The Postgres server is that of
+//! `CODER_TEST_PG_URL`, or one that is started once per test program.
 //!
-//! Without Postgres the half of a test that runs on it is skipped, and recorded as such.
+//! Without Postgres, the tests on Postgres are recorded as skipped.
 
 mod schemas;
 
@@ -25,7 +25,7 @@ use uuid::Uuid;
 use self::schemas::Schema;
 use crate::Location;
 
-/// Names a Postgres server that tests may use; each test makes its own schema there.
+/// The URL of a Postgres server for tests. Each test creates its own schema.
 pub const URL_VARIABLE: &str = "CODER_TEST_PG_URL";
 
 const START_TIMEOUT: Duration = Duration::from_secs(60);
@@ -33,8 +33,8 @@ const START_TIMEOUT: Duration = Duration::from_secs(60);
 /// How many free ports are tried.
 const PORTS: u32 = 5;
 
-/// A database that nobody else uses.
-pub struct Database {
+/// A database of one test.
+pub struct TestDatabase {
     /// For [`Config::new`](crate::Config::new).
     pub location: Location,
     _guard: Guard,
@@ -47,8 +47,8 @@ enum Guard {
     Schema(Schema),
 }
 
-impl Database {
-    /// Runs SQL text as it is, behind the store's back.
+impl TestDatabase {
+    /// Runs SQL text directly, without the store.
     ///
     /// # Panics
     /// When the database refuses it.
@@ -71,21 +71,21 @@ impl Database {
     }
 }
 
-/// A SQLite file in a folder of its own, removed when this is dropped.
+/// A SQLite file in its own directory, which is removed on drop.
 ///
 /// # Panics
 /// When the temporary folder cannot be made.
 #[must_use]
-pub fn sqlite() -> Database {
+pub fn sqlite() -> TestDatabase {
     let folder = tempfile::tempdir().expect("a temporary folder");
-    Database { location: Location::Sqlite(folder.path().join("coder.db")), _guard: Guard::Folder(folder) }
+    TestDatabase { location: Location::Sqlite(folder.path().join("coder.db")), _guard: Guard::Folder(folder) }
 }
 
-/// A schema of its own on the Postgres server of this test program, or none when there is no Postgres.
+/// A new schema on the Postgres server of this test program; none when there is no Postgres.
 ///
 /// # Panics
-/// When there is a Postgres and it does not work, or there is none and `CI=true`.
-pub async fn postgres() -> Option<Database> {
+/// When Postgres does not work, or is missing and `CI=true`.
+pub async fn postgres() -> Option<TestDatabase> {
     static SERVER: OnceCell<Option<Arc<PostgresServer>>> = OnceCell::const_new();
     if let Ok(url) = std::env::var(URL_VARIABLE) {
         let schema = Schema::make(&url).await;
@@ -96,20 +96,20 @@ pub async fn postgres() -> Option<Database> {
     Some(schema_on(&server.url(), Some(server)).await)
 }
 
-/// A schema on a server of this process, whose files are removed with it.
-async fn schema_on(url: &str, server: Option<Arc<PostgresServer>>) -> Database {
+/// A schema on the server of this process. Its files are removed with the server.
+async fn schema_on(url: &str, server: Option<Arc<PostgresServer>>) -> TestDatabase {
     let schema = format!("test_{}", Uuid::new_v4().simple());
     schemas::create(url, &schema).await;
     database(url, &schema, Guard::Server(server))
 }
 
-fn database(url: &str, schema: &str, guard: Guard) -> Database {
+fn database(url: &str, schema: &str, guard: Guard) -> TestDatabase {
     let separator = if url.contains('?') { '&' } else { '?' };
     let url = format!("{url}{separator}options=-csearch_path%3D{schema}");
-    Database { location: Location::Postgres(Secret::new(url)), _guard: guard }
+    TestDatabase { location: Location::Postgres(Secret::new(url)), _guard: guard }
 }
 
-/// A Postgres server of this process. It ends with the process, however that ends.
+/// A Postgres server of this process. It ends when the process ends, even if it is killed.
 pub struct PostgresServer {
     port: AtomicU16,
     folder: PathBuf,
@@ -119,7 +119,7 @@ pub struct PostgresServer {
 }
 
 impl PostgresServer {
-    /// Makes a cluster and starts a server on it; none when Postgres is not installed.
+    /// Creates a cluster and starts its server; none when Postgres is not installed.
     ///
     /// # Panics
     /// When it does not start, or is not installed and `CI=true`.
@@ -156,9 +156,9 @@ impl PostgresServer {
         for _ in 0..PORTS {
             server.port.store(free_port(), Ordering::Relaxed);
             *server.running.lock().expect("nobody panics while holding it") = Some(server.spawn());
-            match server.answers().await {
+            match server.wait_until_ready().await {
                 Ok(()) => return Some(server),
-                // Somebody else took the port in between.
+                // Another process took the port meanwhile.
                 Err(log) if log.contains("could not bind") => server.crash(),
                 Err(log) => panic!("Postgres did not start:\n{log}"),
             }
@@ -175,11 +175,11 @@ impl PostgresServer {
         )
     }
 
-    /// A schema of its own on this server.
+    /// Creates a schema on this server.
     ///
     /// # Panics
     /// When the server does not answer.
-    pub async fn database(&self) -> Database {
+    pub async fn database(&self) -> TestDatabase {
         schema_on(&self.url(), None).await
     }
 
@@ -190,13 +190,13 @@ impl PostgresServer {
     pub async fn resume(&self) {
         let child = self.spawn();
         *self.running.lock().expect("nobody panics while holding it") = Some(child);
-        if let Err(log) = self.answers().await {
+        if let Err(log) = self.wait_until_ready().await {
             panic!("Postgres did not start again:\n{log}");
         }
     }
 
     /// Waits until it answers; otherwise its log.
-    async fn answers(&self) -> Result<(), String> {
+    async fn wait_until_ready(&self) -> Result<(), String> {
         let deadline = Instant::now() + START_TIMEOUT;
         while PgConnection::connect(&self.url()).await.is_err() {
             let log = std::fs::read_to_string(self.folder.join("log")).unwrap_or_default();
@@ -208,7 +208,7 @@ impl PostgresServer {
         Ok(())
     }
 
-    /// Ends it at once, as a crash would; its data stay.
+    /// Kills the server. Its data stay.
     ///
     /// # Panics
     /// When the watchdog cannot be waited for.
@@ -222,8 +222,8 @@ impl PostgresServer {
         }
     }
 
-    /// A shell starts Postgres and waits on a pipe whose other end only this process holds: when this process dies,
-    /// the pipe closes, and the shell ends Postgres and removes its folder.
+    /// A shell starts Postgres and waits on a pipe whose other end only this process has. When this process ends, the
+    /// pipe closes, and the shell stops Postgres and removes its directory.
     fn spawn(&self) -> Child {
         const WATCHDOG: &str = r#"
             folder=$1; shift
@@ -254,7 +254,7 @@ impl PostgresServer {
         for setting in settings {
             watchdog.args(["-c", setting]);
         }
-        // A group of its own: a signal to the test program's group must not end the watchdog before its work.
+        // Its own process group: a signal to the group of the test program must not end the watchdog.
         watchdog
             .process_group(0)
             .current_dir(&self.folder)
@@ -270,13 +270,13 @@ impl Drop for PostgresServer {
         let child = self.running.lock().expect("nobody panics while holding it").take();
         if let Some(mut child) = child {
             drop(child.stdin.take());
-            // Nothing can be done about a failure here; the shell ends by itself.
+            // A failure here is ignored, because the shell also ends by itself.
             let _ = child.wait();
         }
     }
 }
 
-/// The folder with `initdb` and `postgres`.
+/// The directory with `initdb` and `postgres`.
 fn programs() -> Option<PathBuf> {
     let path = std::env::var_os("PATH")?;
     let has_both = |folder: &PathBuf| folder.join("initdb").is_file() && folder.join("postgres").is_file();

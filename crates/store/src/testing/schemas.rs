@@ -1,8 +1,8 @@
-//! Schemas of tests on a Postgres that outlives them: dropped at the end of each test, also of one that panics, and swept
-//! by a later run when a run was killed.
+//! Schemas of tests on a long-lived Postgres server. A schema is dropped at the end of its test, also after a panic.
+//! The schemas of a killed run are dropped by a later run.
 //!
-//! The name of a schema says which run made it, and each run holds an advisory lock of that name for as long as its process
-//! lives: Postgres gives it back when the connection is gone, however the process ended.
+//! The name of a schema contains the number of its run. Each run holds an advisory lock with this number. Postgres
+//! releases the lock when the process ends, even if it was killed.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
@@ -11,7 +11,7 @@ use sqlx::{AssertSqlSafe, Connection as _, Executor as _, PgConnection, Row as _
 use tokio::sync::Mutex;
 use uuid::Uuid;
 
-/// The first half of the advisory locks; the second is the run.
+/// The first half of the advisory lock's key. The second half is the number of the run.
 const LOCK: i32 = 0x636f_6465;
 const PREFIX: &str = "coder_test_";
 
@@ -20,7 +20,7 @@ struct Run {
     url: String,
     id: i32,
     schemas: AtomicU32,
-    /// Holds the lock, and is closed with the process.
+    /// Holds the lock until the process ends.
     _lock: PgConnection,
 }
 
@@ -31,7 +31,7 @@ pub(super) struct Schema {
 }
 
 impl Schema {
-    /// A new one of this run; the first of a run sweeps what killed runs left.
+    /// Creates a schema of this run. The first schema of a run also drops the schemas of killed runs.
     pub(super) async fn make(url: &str) -> Self {
         static RUNS: Mutex<Vec<Arc<Run>>> = Mutex::const_new(Vec::new());
         let mut runs = RUNS.lock().await;
@@ -50,7 +50,6 @@ impl Schema {
         Self { url: url.to_owned(), name }
     }
 
-    /// Its name.
     pub(super) fn name(&self) -> &str {
         &self.name
     }
@@ -65,7 +64,7 @@ pub(super) async fn create(url: &str, name: &str) {
 impl Drop for Schema {
     fn drop(&mut self) {
         let (url, name) = (self.url.clone(), self.name.clone());
-        // A thread of its own, since the test's runtime may be ending, or blocked by this.
+        // Its own thread, because the runtime of the test may be shutting down or blocked by this call.
         let dropped = std::thread::spawn(move || {
             let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
             runtime.block_on(async {
@@ -74,7 +73,7 @@ impl Drop for Schema {
                 conn.close().await
             })
         });
-        // What stays is swept by the next run.
+        // The next run drops a schema that stays.
         if let Ok(Err(error)) = dropped.join() {
             tracing::warn!(schema = self.name, %error, "a schema stays until the next run");
         }
@@ -111,7 +110,7 @@ async fn sweep(conn: &mut PgConnection) {
         if !try_lock(conn, run).await {
             continue;
         }
-        // Another run may be sweeping, too.
+        // Another run may be dropping the same schemas.
         if let Err(error) = drop_schema(conn, &name).await {
             tracing::warn!(schema = name, %error, "the schema of a killed run stays until the next run");
         }
@@ -120,7 +119,7 @@ async fn sweep(conn: &mut PgConnection) {
     }
 }
 
-/// Whether the run with this number has ended, or is this one.
+/// Whether the run with this number has ended or is this one.
 async fn try_lock(conn: &mut PgConnection, run: i32) -> bool {
     let locked =
         sqlx::query("select pg_try_advisory_lock($1, $2)").bind(LOCK).bind(run).fetch_one(conn).await;
@@ -168,7 +167,7 @@ mod tests {
         assert!(!exists(&mut conn, &name).await, "dropped though the test failed");
         assert!(exists(&mut conn, kept.name()).await, "another test of the run goes on");
 
-        // A run beside this one disturbs neither.
+        // A concurrent run has another number.
         drop(beside);
         while !try_lock(&mut conn, 1).await {
             tokio::task::yield_now().await;

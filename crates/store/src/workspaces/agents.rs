@@ -1,5 +1,5 @@
-//! Workspace agents and their apps. What the template says about one is a document; what it tells about itself
-//! while it runs has columns.
+//! Workspace agents and their apps. The definition from the template is stored as a document; the runtime state that an
+//! agent reports has columns.
 
 use std::collections::BTreeMap;
 
@@ -12,35 +12,34 @@ use sha2::{Digest as _, Sha256};
 use crate::Result;
 use crate::engine::{Tx, batch, list as list_value, record, sealed_json_column, sql, statements, values};
 
-/// What the template says about an agent.
+/// The definition of an agent in the template.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct Definition {
-    /// Its own environment.
+    /// The agent's environment variables.
     pub env: BTreeMap<String, String>,
-    /// `coder_env` values, weaker than `env`.
+    /// The values of `coder_env`; `env` has precedence.
     pub extra_envs: Vec<(String, String)>,
     /// `linux`, `darwin` or `windows`.
     pub operating_system: String,
     /// For example `amd64`.
     pub architecture: String,
-    /// Where it starts.
+    /// The directory in which it starts.
     pub directory: String,
-    /// When it counts as timed out, in seconds.
+    /// The connection timeout in seconds.
     pub connection_timeout_seconds: i32,
-    /// Help for users.
+    /// The URL of a help page.
     pub troubleshooting_url: String,
     /// Message of the day.
     pub motd_file: String,
-    /// Names of built-in apps shown.
+    /// The names of the shown built-in apps.
     pub display_apps: Vec<String>,
-    /// Scripts.
     pub scripts: Vec<Script>,
-    /// Metadata it collects.
+    /// The metadata that it collects.
     pub metadata: Vec<MetadataItem>,
     /// Thresholds.
     pub memory_monitor: Option<Monitor>,
-    /// Thresholds by path.
+    /// Thresholds of volumes by path.
     pub volume_monitors: Vec<(String, Monitor)>,
     /// Development containers.
     pub devcontainers: Vec<Devcontainer>,
@@ -50,57 +49,53 @@ pub struct Definition {
     pub api_key_scope: String,
 }
 
-/// A script of an agent; it is also a log source.
+/// A script of an agent. Each script is also a log source.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct Script {
-    /// Id.
     pub id: ScriptId,
-    /// Id of its log source.
     pub log_source_id: LogSourceId,
-    /// For people.
     pub display_name: String,
     /// URL or emoji path.
     pub icon: String,
     /// The text.
     pub script: String,
-    /// When to run it.
+    /// The cron schedule.
     pub cron: String,
-    /// Whether log-in waits for it.
+    /// Whether users must wait for it before they log in.
     pub start_blocks_login: bool,
     /// Whether it runs at start.
     pub run_on_start: bool,
     /// Whether it runs at stop.
     pub run_on_stop: bool,
-    /// How long it may run, in seconds; 0 for ever.
+    /// The timeout in seconds; 0 for none.
     pub timeout_seconds: i32,
-    /// Where it logs.
+    /// The path of its log file.
     pub log_path: String,
 }
 
-/// A value that an agent shows.
+/// A metadata item that an agent collects.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct MetadataItem {
     /// Name.
     pub key: String,
-    /// For people.
     pub display_name: String,
-    /// How to find it out.
+    /// The script that prints the value.
     pub script: String,
-    /// How often, in seconds.
+    /// The interval in seconds.
     pub interval: i64,
-    /// How long that may take, in seconds.
+    /// The timeout in seconds.
     pub timeout: i64,
     /// Order of display.
     pub order: i64,
 }
 
-/// A threshold.
+/// A resource threshold.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct Monitor {
-    /// Whether it is watched.
+    /// Whether it is monitored.
     pub enabled: bool,
     /// Percent.
     pub threshold: i32,
@@ -114,33 +109,31 @@ pub struct Devcontainer {
     pub workspace_folder: String,
     /// Configuration file.
     pub config_path: String,
-    /// Name.
     pub name: String,
 }
 
-/// What the template says about an app.
+/// The definition of an app in the template.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct AppDefinition {
-    /// For people.
     pub display_name: String,
-    /// Run in a terminal.
+    /// The command, for apps that run in a terminal.
     pub command: String,
-    /// Where it listens, or an external address.
+    /// The URL on which it listens, or an external URL.
     pub url: String,
     /// URL or emoji path.
     pub icon: String,
-    /// Whether it has a host name of its own.
+    /// Whether it is served on its own subdomain.
     pub subdomain: bool,
-    /// Address to check.
+    /// The URL of the health check.
     pub healthcheck_url: String,
-    /// How often, in seconds.
+    /// The interval in seconds.
     pub healthcheck_interval: i32,
-    /// After how many failures it is unhealthy.
+    /// The number of failures after which it is unhealthy.
     pub healthcheck_threshold: i32,
     /// `owner`, `authenticated`, `organization` or `public`.
     pub sharing_level: String,
-    /// Whether the address is outside of the workspace.
+    /// Whether the URL is outside of the workspace.
     pub external: bool,
     /// Order of display.
     pub order: i64,
@@ -148,7 +141,7 @@ pub struct AppDefinition {
     pub hidden: bool,
     /// `slim-window` or `tab`.
     pub open_in: String,
-    /// Group it is shown in.
+    /// The group in which it is shown.
     pub group: String,
     /// Help text.
     pub tooltip: String,
@@ -157,23 +150,21 @@ pub struct AppDefinition {
 sealed_json_column!(Definition, AppDefinition);
 
 record! {
-    /// An agent.
     pub struct Agent {
-        /// Id.
         pub id: AgentId,
         /// The resource it runs on.
         pub resource_id: ResourceId,
         /// Of sub-agents.
         pub parent_id: Option<AgentId>,
-        /// Its place in the report.
+        /// Its position in the report.
         pub position: i64,
         /// Unique on its resource.
         pub name: String,
-        /// What authenticates it, as [`hash_token`] has it.
+        /// The agent's token, hashed by [`hash_token`].
         pub auth_token: Secret,
-        /// Cloud instance that authenticates it, or empty.
+        /// The cloud instance with which it authenticates, or empty.
         pub auth_instance_id: String,
-        /// What the template says.
+        /// The definition in the template.
         pub definition: Definition,
         /// When it was reported.
         pub created_at: Timestamp = "created_us",
@@ -181,25 +172,23 @@ record! {
         pub updated_at: Timestamp = "updated_us",
         /// For example `created`.
         pub lifecycle_state: String,
-        /// First contact.
+        /// When it first connected.
         pub first_connected_at: Option<Timestamp> = "first_connected_us",
-        /// Last contact.
+        /// When it was last connected.
         pub last_connected_at: Option<Timestamp> = "last_connected_us",
-        /// When contact was lost.
+        /// When the connection was lost.
         pub disconnected_at: Option<Timestamp> = "disconnected_us",
-        /// When its scripts began.
+        /// When its startup scripts started.
         pub started_at: Option<Timestamp> = "started_us",
-        /// When they ended.
+        /// When its startup scripts ended.
         pub ready_at: Option<Timestamp> = "ready_us",
-        /// Its version.
         pub version: String,
         /// Its protocol version.
         pub api_version: String,
-        /// Where it started.
+        /// The absolute path of its directory.
         pub expanded_directory: String,
         /// For example `envbuilder`.
         pub subsystems: Vec<String>,
-        /// Bytes of logs.
         pub logs_bytes: i64,
         /// Whether logs were dropped.
         pub logs_overflowed: bool,
@@ -209,7 +198,7 @@ record! {
 }
 
 impl Agent {
-    /// An agent that was just reported by a job.
+    /// An agent that a job has just reported.
     #[must_use]
     pub fn reported(
         resource_id: ResourceId,
@@ -248,17 +237,14 @@ impl Agent {
 }
 
 record! {
-    /// An app.
     pub struct App {
-        /// Id.
         pub id: AppId,
-        /// Its agent.
         pub agent_id: AgentId,
-        /// Its place in the report.
+        /// Its position in the report.
         pub position: i64,
         /// Unique on its agent.
         pub slug: String,
-        /// What the template says.
+        /// The definition in the template.
         pub definition: AppDefinition,
         /// `disabled`, `initializing`, `healthy` or `unhealthy`.
         pub health: String,
@@ -306,16 +292,17 @@ statements! { "workspace_agents";
         where agent_id in (select value from json_each($1)) order by agent_id, position, id");
 }
 
-/// What is kept of a token, which is a random UUID: a hash that does not lead back to it and is looked up as it is.
+/// The stored form of a token. A token is a random UUID, so a plain hash cannot be reversed, and the row is found by
+/// the hash.
 #[must_use]
 pub fn hash_token(token: &Secret) -> Secret {
     Secret::new(format!("{HASHED}{}", hex::encode(Sha256::digest(token.expose().as_bytes()))))
 }
 
-/// Begins a hashed token; earlier releases stored tokens as they are.
+/// The prefix of a hashed token. Earlier releases stored tokens unhashed.
 pub(crate) const HASHED: &str = "sha256:";
 
-/// Stores all agents of a job with one statement; what they tell about themselves starts empty.
+/// Stores all agents of a job with one statement. Their runtime state is empty.
 ///
 /// # Errors
 /// [`crate::Error::Reference`] when a resource is missing.
@@ -332,26 +319,16 @@ pub async fn insert(tx: &mut Tx, agents: &[Agent]) -> Result<()> {
     tx.execute_pipelined(&INSERT, vec![rows], false).await
 }
 
-/// The agents of these resources, each resource's in the order of its report.
-///
-/// # Errors
-/// Only when the database fails.
+/// The agents of these resources, in the reported order.
 pub async fn list(tx: &mut Tx, resources: &[ResourceId]) -> Result<Vec<Agent>> {
     tx.fetch(&LIST, vec![list_value(resources.iter().copied())]).await?.iter().map(Agent::from_row).collect()
 }
 
-/// By id.
-///
-/// # Errors
-/// Only when the database fails.
 pub async fn find(tx: &mut Tx, id: AgentId) -> Result<Option<Agent>> {
     tx.fetch_opt(&FIND, values![id]).await?.as_ref().map(Agent::from_row).transpose()
 }
 
-/// By token; of several with one token the newest.
-///
-/// # Errors
-/// Only when the database fails.
+/// Finds an agent by its token; the newest if several have the same token.
 pub async fn find_by_token(tx: &mut Tx, token: &Secret) -> Result<Option<Agent>> {
     tx.fetch_opt(&FIND_BY_TOKEN, values![hash_token(token)]).await?.as_ref().map(Agent::from_row).transpose()
 }
@@ -373,10 +350,7 @@ pub async fn insert_apps(tx: &mut Tx, apps: &[App]) -> Result<()> {
     tx.execute_pipelined(&INSERT_APPS, vec![rows], false).await
 }
 
-/// The apps of these agents, each agent's in the order of its report.
-///
-/// # Errors
-/// Only when the database fails.
+/// The apps of these agents, in the reported order.
 pub async fn list_apps(tx: &mut Tx, agents: &[AgentId]) -> Result<Vec<App>> {
     tx.fetch(&LIST_APPS, vec![list_value(agents.iter().copied())]).await?.iter().map(App::from_row).collect()
 }

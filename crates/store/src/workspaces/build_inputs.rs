@@ -1,4 +1,4 @@
-//! What a new build is decided on, in three statements: the workspace with its template and its last build, the version
+//! The inputs of a new build, read in three statements: the workspace with its template and its last build, the version
 //! with its import, and the parameters.
 
 use std::collections::BTreeMap;
@@ -16,34 +16,32 @@ use crate::templates::versions::Version;
 use crate::workspaces::builds::{Build, build_columns, read_parameter};
 use crate::workspaces::{Workspace, workspace_columns};
 
-/// A workspace with what its next build stands on.
+/// A workspace with the inputs of its next build.
 #[derive(Clone, Debug)]
 pub struct BuildInputs {
-    /// The workspace, also when it is deleted.
+    /// May be deleted.
     pub workspace: Workspace,
-    /// Its template.
     pub template: Template,
-    /// The build before the new one.
+    /// The previous build.
     pub previous: PreviousBuild,
 }
 
-/// What was before a new build.
+/// The build before a new one.
 #[derive(Clone, Debug, Default)]
 pub struct PreviousBuild {
-    /// The last build.
     pub last: Option<Build>,
     /// When the last build's job ended.
     pub last_ended_at: Option<Timestamp>,
-    /// Whether the last build's state is encrypted; none when it has none.
+    /// Whether the last build's state is encrypted; none when the build has no state.
     pub last_state_sealed: Option<bool>,
-    /// User name of the workspace's owner; empty when the account is gone.
+    /// The username of the workspace's owner; empty when the account was deleted.
     pub owner_name: String,
-    /// The owner's picture.
+    /// The URL of the owner's avatar.
     pub owner_avatar_url: String,
 }
 
 record! {
-    struct Rest {
+    struct PreviousBuildFields {
         pub last_ended_at: Option<Timestamp> = "last_ended_us",
         pub last_state_sealed: Option<bool>,
         pub owner_name: Option<String>,
@@ -78,15 +76,13 @@ statements! { "workspaces";
         from workspace_build_parameters as given where given.workspace_build_id = $2 order by 3");
 }
 
-/// A workspace with what its next build stands on.
-///
-/// # Errors
-/// Only when the database fails.
+/// A workspace with the inputs of its next build.
 pub async fn find(tx: &mut Tx, id: WorkspaceId) -> Result<Option<BuildInputs>> {
     let Some(row) = tx.fetch_opt(&FIND, values![id, MARK.to_vec()]).await? else { return Ok(None) };
     let mut parts = row.parts();
     let (workspace, template, last) = (parts.next()?, parts.next()?, parts.next_joined()?);
-    let Rest { last_ended_at, last_state_sealed, owner_name, owner_avatar_url } = parts.next()?;
+    let PreviousBuildFields { last_ended_at, last_state_sealed, owner_name, owner_avatar_url } =
+        parts.next()?;
     let (owner_name, owner_avatar_url) =
         (owner_name.unwrap_or_default(), owner_avatar_url.unwrap_or_default());
     let previous = PreviousBuild { last, last_ended_at, last_state_sealed, owner_name, owner_avatar_url };
@@ -94,16 +90,13 @@ pub async fn find(tx: &mut Tx, id: WorkspaceId) -> Result<Option<BuildInputs>> {
 }
 
 /// A version with its import.
-///
-/// # Errors
-/// Only when the database fails.
 pub async fn find_version(tx: &mut Tx, id: TemplateVersionId) -> Result<Option<(Version, Job)>> {
     let Some(row) = tx.fetch_opt(&FIND_VERSION, values![id]).await? else { return Ok(None) };
     let mut parts = row.parts();
     Ok(Some((parts.next()?, parts.next()?)))
 }
 
-/// The parameters of a version by display order, and the values that a build had.
+/// The parameters of a version in display order, and their values in a build.
 ///
 /// # Errors
 /// [`crate::Error::Corrupt`].

@@ -1,4 +1,5 @@
-//! Builds of workspaces, their parameters, and Terraform's state (in a table of its own, so that no list loads it).
+//! Builds of workspaces, their parameters, and Terraform's state. The state is in a separate table, so that lists do
+//! not load it.
 
 use std::collections::BTreeMap;
 
@@ -13,61 +14,51 @@ use crate::engine::{
 use crate::{Error, Result};
 
 record! {
-    /// One build.
     pub struct Build {
-        /// Id.
         pub id: BuildId,
         /// Whose.
         pub workspace_id: WorkspaceId,
         /// From 1, without gaps.
         pub build_number: i64,
-        /// What is built.
         pub template_version_id: TemplateVersionId,
-        /// With which preset.
         pub template_version_preset_id: Option<PresetId>,
-        /// The job that does it.
+        /// Its job.
         pub job_id: JobId,
         /// Who caused it.
         pub initiator_id: UserId,
         /// What it does.
         pub transition: Transition,
-        /// Why.
         pub reason: Reason,
-        /// What it costs a day.
+        /// The daily cost.
         pub daily_cost: i64,
         /// When it will be stopped.
         pub deadline_at: Option<Timestamp> = "deadline_us",
-        /// Latest value of the deadline.
+        /// The latest possible deadline.
         pub max_deadline_at: Option<Timestamp> = "max_deadline_us",
-        /// Known when the job has ended.
+        /// Set when the job has ended.
         pub has_ai_task: Option<bool>,
-        /// Known when the job has ended.
+        /// Set when the job has ended.
         pub has_external_agent: Option<bool>,
-        /// When it was made.
         pub created_at: Timestamp = "created_us",
         /// When it was last changed.
         pub updated_at: Timestamp = "updated_us",
     }
 }
 
-/// A build to be made; its number is given by the store.
+/// A build to be inserted. The store assigns its number.
 #[derive(Clone, Debug)]
 pub struct NewBuild {
-    /// Id.
     pub id: BuildId,
     /// Whose.
     pub workspace_id: WorkspaceId,
-    /// What is built.
     pub template_version_id: TemplateVersionId,
-    /// With which preset.
     pub template_version_preset_id: Option<PresetId>,
-    /// The job that does it; it must exist.
+    /// Its job, which must exist.
     pub job_id: JobId,
-    /// Who causes it.
+    /// The initiator.
     pub initiator_id: UserId,
     /// What it does.
     pub transition: Transition,
-    /// Why.
     pub reason: Reason,
 }
 
@@ -91,7 +82,7 @@ statements! { "workspace_builds";
             join provisioner_jobs as job on job.id = other.job_id
             where other.workspace_id = $2 and job.completed_us is null)
         returning build_number");
-    /// The number and the condition each refuse a second build that was asked for at the same moment.
+    /// The number and the condition each reject a second build that is requested at the same moment.
     INSERT_NUMBERED = sql("insert into workspace_builds (id, workspace_id, build_number, template_version_id,
         template_version_preset_id, job_id, initiator_id, transition, reason, daily_cost, created_us, updated_us)
         select $1, $2, cast($10 as bigint), $3, $4, $5, $6, $7, $8, 0, $9, $9
@@ -118,18 +109,18 @@ statements! { "workspace_builds";
     SET_COST = sql("update workspace_builds set daily_cost = $2, updated_us = $3 where id = $1");
     SET_FLAGS = sql("update workspace_builds set has_ai_task = $2, has_external_agent = $3, updated_us = $4
         where id = $1");
-    /// What was no news stays as it is.
+    /// Does not write unchanged values.
     END = sql("update workspace_builds set has_ai_task = $2, has_external_agent = $3,
         deadline_us = coalesce($4, deadline_us), updated_us = $5 where id = $1");
     FIND_STATE = sql("select workspace_build_id as id, state from workspace_build_states where workspace_build_id = $1");
     SET_STATE = sql("insert into workspace_build_states (workspace_build_id, state) values ($1, $2)
         on conflict (workspace_build_id) do update set state = excluded.state");
-    /// Only when it is not encrypted: that would bind it to the other build.
+    /// Only when it is not encrypted, because an encrypted state is bound to its build.
     COPY_STATE = sql("insert into workspace_build_states (workspace_build_id, state)
         select $1, kept.state from workspace_build_states as kept where kept.workspace_build_id = $2
         and substr(kept.state, 1, 5) <> $3
         on conflict (workspace_build_id) do update set state = excluded.state");
-    /// Only when the build has no state itself, and the other's is not encrypted.
+    /// Only when the build has no state, and the other state is not encrypted.
     COPY_PREVIOUS_STATE = sql("insert into workspace_build_states (workspace_build_id, state)
         select build.id, kept.state from workspace_builds as build
         join workspace_builds as previous on previous.workspace_id = build.workspace_id
@@ -144,11 +135,11 @@ statements! { "workspace_builds";
         where workspace_build_id = $1 order by name");
 }
 
-/// Adds the next build of a workspace, whose job was inserted before in the same transaction; returns its number.
+/// Adds the next build of a workspace. Insert its job before, in the same transaction. Returns the build number.
 ///
 /// # Errors
-/// [`Error::Stale`] when the last build's job has not ended; a conflict on `build_number` when two builds were asked
-/// for at once.
+/// [`Error::Stale`] when the last build's job has not ended; a conflict on `build_number` when two builds are requested
+/// at once.
 pub async fn insert(tx: &mut Tx, build: &NewBuild, now: Timestamp) -> Result<i64> {
     let row = tx.fetch_opt(&INSERT, new_row(build, now)).await?;
     row.ok_or(Error::Stale { table: "workspace_builds" })?.get("build_number")
@@ -168,21 +159,17 @@ fn new_row(build: &NewBuild, now: Timestamp) -> Vec<Value> {
     ]
 }
 
-/// As [`insert`], for somebody who has read the number of the last build. On Postgres it is done together with what else
-/// the transaction writes, so the error may come at its end.
+/// Like [`insert`], for a caller that has read the number of the last build. On Postgres this is pipelined, so an error
+/// may come at the commit.
 ///
 /// # Errors
-/// As [`insert`].
+/// Those of [`insert`].
 pub async fn insert_numbered(tx: &mut Tx, build: &NewBuild, number: i64, now: Timestamp) -> Result<()> {
     let mut row = new_row(build, now);
     row.extend(values![number]);
     tx.execute_pipelined(&INSERT_NUMBERED, row, true).await
 }
 
-/// By id.
-///
-/// # Errors
-/// Only when the database fails.
 pub async fn find(tx: &mut Tx, id: BuildId) -> Result<Option<Build>> {
     tx.fetch_opt(&FIND, values![id]).await?.as_ref().map(Build::from_row).transpose()
 }
@@ -196,82 +183,63 @@ pub async fn get(tx: &mut Tx, id: BuildId) -> Result<Build> {
 }
 
 /// Those of `ids` that exist.
-///
-/// # Errors
-/// Only when the database fails.
 pub async fn find_many(tx: &mut Tx, ids: &[BuildId]) -> Result<Vec<Build>> {
     tx.fetch(&FIND_MANY, vec![list_value(ids.iter().copied())]).await?.iter().map(Build::from_row).collect()
 }
 
-/// The build that a job does.
-///
-/// # Errors
-/// Only when the database fails.
+/// Finds the build of a job.
 pub async fn find_by_job(tx: &mut Tx, job: JobId) -> Result<Option<Build>> {
     tx.fetch_opt(&FIND_BY_JOB, values![job]).await?.as_ref().map(Build::from_row).transpose()
 }
 
-/// By number.
-///
-/// # Errors
-/// Only when the database fails.
 pub async fn find_by_number(tx: &mut Tx, workspace: WorkspaceId, number: i64) -> Result<Option<Build>> {
     let row = tx.fetch_opt(&FIND_BY_NUMBER, values![workspace, number]).await?;
     row.as_ref().map(Build::from_row).transpose()
 }
 
 /// The newest build of a workspace.
-///
-/// # Errors
-/// Only when the database fails.
 pub async fn find_latest(tx: &mut Tx, workspace: WorkspaceId) -> Result<Option<Build>> {
     tx.fetch_opt(&FIND_LATEST, values![workspace]).await?.as_ref().map(Build::from_row).transpose()
 }
 
 /// The newest build of each of these workspaces.
-///
-/// # Errors
-/// Only when the database fails.
 pub async fn list_latest(tx: &mut Tx, workspaces: &[WorkspaceId]) -> Result<Vec<Build>> {
     let rows = tx.fetch(&LIST_LATEST, vec![list_value(workspaces.iter().copied())]).await?;
     rows.iter().map(Build::from_row).collect()
 }
 
-/// Which page of a workspace's builds.
+/// Selects a page of a workspace's builds.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct BuildPage {
-    /// Only those made at or after this instant.
+    /// Only builds that were created at or after this instant.
     pub since: Option<Timestamp>,
-    /// Only those older than this one.
+    /// Only builds older than this one.
     pub after: Option<BuildId>,
-    /// At most this many; 0 for all.
+    /// The maximum number of rows; 0 for all.
     pub limit: i64,
-    /// Leave out this many.
+    /// The number of rows to skip.
     pub offset: i64,
 }
 
 /// The builds of a workspace, newest first.
-///
-/// # Errors
-/// Only when the database fails.
 pub async fn list(tx: &mut Tx, workspace: WorkspaceId, page: BuildPage) -> Result<Vec<Build>> {
     let limit = if page.limit == 0 { crate::config::UNLIMITED } else { page.limit };
     let parameters = values![workspace, page.since, page.after, limit, page.offset];
     tx.fetch(&LIST, parameters).await?.iter().map(Build::from_row).collect()
 }
 
-/// Stores what the build costs a day.
+/// Stores the daily cost of a build.
 ///
 /// # Errors
-/// [`Error::Stale`] when it is gone.
+/// [`Error::Stale`] when it does not exist any more.
 pub async fn update_daily_cost(tx: &mut Tx, id: BuildId, daily_cost: i64, now: Timestamp) -> Result<()> {
     tx.change_one(&SET_COST, values![id, daily_cost, now]).await
 }
 
-/// Stores what the job found out.
+/// Stores the flags that the job reported.
 ///
 /// # Errors
-/// [`Error::Stale`] when it is gone.
+/// [`Error::Stale`] when it does not exist any more.
 pub async fn update_flags(
     tx: &mut Tx,
     id: BuildId,
@@ -282,21 +250,20 @@ pub async fn update_flags(
     tx.change_one(&SET_FLAGS, values![id, has_ai_task, has_external_agent, now]).await
 }
 
-/// What the end of a build's job says about the build.
+/// The properties of a build that are known at the end of its job.
 #[derive(Clone, Copy, Debug)]
 pub struct BuildEnd {
-    /// Whether it has a task.
     pub has_ai_task: bool,
-    /// Whether it has an agent outside.
+    /// Whether it has an external agent.
     pub has_external_agent: bool,
-    /// When the workspace will be stopped; none leaves it.
+    /// The new deadline of the workspace; none for no change.
     pub deadline_at: Option<Timestamp>,
 }
 
-/// Stores what the job found out when it ended: all with one statement.
+/// Stores the properties of a build at the end of its job, with one statement.
 ///
 /// # Errors
-/// [`Error::Stale`] when it is gone.
+/// [`Error::Stale`] when it does not exist any more.
 pub async fn update_ended(tx: &mut Tx, id: BuildId, ended: BuildEnd, now: Timestamp) -> Result<()> {
     let BuildEnd { has_ai_task, has_external_agent, deadline_at } = ended;
     let row = values![id, has_ai_task, has_external_agent, deadline_at, now];
@@ -306,7 +273,7 @@ pub async fn update_ended(tx: &mut Tx, id: BuildId, ended: BuildEnd, now: Timest
 /// Terraform's state, if there is one.
 ///
 /// # Errors
-/// [`Error::RowKeyMissing`] when it is encrypted with a key that is not there.
+/// [`Error::RowKeyMissing`] when it is encrypted with a key that is not configured.
 pub async fn find_state(tx: &mut Tx, id: BuildId) -> Result<Option<Vec<u8>>> {
     let Some(row) = tx.fetch_opt(&FIND_STATE, values![id]).await? else { return Ok(None) };
     tx.state_keys().open(Owner::Build(id), row.get("state")?).map(Some)
@@ -322,11 +289,11 @@ pub async fn update_state(tx: &mut Tx, id: BuildId, state: Vec<u8>) -> Result<()
     tx.execute_pipelined(&SET_STATE, row, false).await
 }
 
-/// Gives a build the state of another one, without moving it through memory unless it is encrypted
-/// (scheduling-and-auth BLD-2).
+/// Copies the state of another build (scheduling-and-auth BLD-2). The state is copied in the database, or in memory
+/// when it is encrypted.
 ///
 /// # Errors
-/// [`Error::RowKeyMissing`] when it is encrypted with a key that is not there.
+/// [`Error::RowKeyMissing`] when it is encrypted with a key that is not configured.
 pub async fn copy_state(tx: &mut Tx, to: BuildId, from: BuildId) -> Result<()> {
     if tx.state_keys().is_empty() && tx.execute(&COPY_STATE, values![to, from, MARK.to_vec()]).await? > 0 {
         return Ok(());
@@ -337,11 +304,11 @@ pub async fn copy_state(tx: &mut Tx, to: BuildId, from: BuildId) -> Result<()> {
     }
 }
 
-/// As [`copy_state`], for somebody who has read whether the state is encrypted
+/// Like [`copy_state`], for a caller that has read whether the state is encrypted
 /// ([`PreviousBuild`](crate::workspaces::build_inputs::PreviousBuild)).
 ///
 /// # Errors
-/// [`Error::Stale`] when it was encrypted meanwhile.
+/// [`Error::Stale`] when the state was encrypted meanwhile.
 pub async fn copy_known_state(tx: &mut Tx, to: BuildId, from: BuildId, sealed: Option<bool>) -> Result<()> {
     match sealed {
         None => Ok(()),
@@ -352,10 +319,10 @@ pub async fn copy_known_state(tx: &mut Tx, to: BuildId, from: BuildId, sealed: O
     }
 }
 
-/// Gives a build without a state the one of the build before it; says whether it did (scheduling-and-auth REAP-5).
+/// Copies the previous build's state to a build without a state (scheduling-and-auth REAP-5). Returns whether it did.
 ///
 /// # Errors
-/// [`Error::RowKeyMissing`] when it is encrypted with a key that is not there.
+/// [`Error::RowKeyMissing`] when it is encrypted with a key that is not configured.
 pub async fn copy_previous_state(tx: &mut Tx, id: BuildId) -> Result<bool> {
     if tx.state_keys().is_empty() && tx.execute(&COPY_PREVIOUS_STATE, values![id, MARK.to_vec()]).await? > 0 {
         return Ok(true);
@@ -375,7 +342,7 @@ pub async fn copy_previous_state(tx: &mut Tx, id: BuildId) -> Result<bool> {
     }
 }
 
-/// Stores the parameters of a build, once.
+/// Stores the parameters of a build. Can be called once per build.
 ///
 /// # Errors
 /// A conflict when it has parameters already.
@@ -397,15 +364,12 @@ pub async fn insert_parameters(
 }
 
 /// The parameters of a build by name.
-///
-/// # Errors
-/// Only when the database fails.
 pub async fn list_parameters(tx: &mut Tx, id: BuildId) -> Result<BTreeMap<String, String>> {
     let rows = tx.fetch(&LIST_PARAMETERS, values![id]).await?;
     rows.iter().map(|row| Ok((row.get("name")?, read_parameter(row, "value")?))).collect()
 }
 
-/// The value of a parameter, which in this result is called `called`.
+/// Decrypts the value of a parameter. In this result the column is called `called`.
 pub(crate) fn read_parameter(row: &Row, called: &'static str) -> Result<String> {
     row.open_text("value", called)?.ok_or_else(|| row.corrupt(called, "null"))
 }

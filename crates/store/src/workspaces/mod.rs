@@ -1,4 +1,4 @@
-//! Workspaces. What runs in one is decided by its latest build (`builds.rs`).
+//! Workspaces. The latest build determines what runs in a workspace (`builds.rs`).
 
 pub mod agents;
 pub mod build_inputs;
@@ -12,44 +12,36 @@ use crate::Result;
 use crate::engine::{Column, Tx, list as list_value, optional_list, record, sql, statements, values};
 
 record! {
-    /// A workspace.
     pub struct Workspace {
-        /// Id.
         pub id: WorkspaceId,
-        /// Organization.
         pub organization_id: OrganizationId,
-        /// Owner.
         pub owner_id: UserId,
-        /// Template.
         pub template_id: TemplateId,
-        /// Unique among the owner's without regard to case.
+        /// Unique among the owner's workspaces, regardless of case.
         pub name: String,
-        /// When to start, as cron text.
+        /// The autostart schedule in cron syntax.
         pub autostart_schedule: Option<String>,
-        /// How long it runs, in milliseconds.
+        /// The time to live in milliseconds.
         pub ttl_ms: Option<i64>,
         /// `always` or `never`.
         pub automatic_updates: String,
-        /// Whether its owner marked it.
+        /// Whether it is a favorite of its owner.
         pub favorite: bool,
-        /// When it was made.
         pub created_at: Timestamp = "created_us",
         /// When it was last changed.
         pub updated_at: Timestamp = "updated_us",
-        /// When it was last used.
         pub last_used_at: Timestamp = "last_used_us",
-        /// Since when it is dormant.
+        /// When it became dormant; none when it is not dormant.
         pub dormant_at: Option<Timestamp> = "dormant_us",
         /// When it will be deleted.
         pub deleting_at: Option<Timestamp> = "deleting_us",
         /// When it will be started.
         pub next_start_at: Option<Timestamp> = "next_start_us",
-        /// Whether it was deleted.
         pub deleted: bool,
     }
 }
 
-/// Which workspaces a list has; every condition must hold. The workspace status is decided by the caller, who has
+/// Selects the workspaces of a list. All conditions must hold. The caller filters by workspace status, because it has
 /// the latest builds (`builds::list_latest`).
 #[derive(Clone, Debug, Default)]
 pub struct Filter {
@@ -57,17 +49,16 @@ pub struct Filter {
     pub ids: Option<Vec<WorkspaceId>>,
     /// Only of this owner.
     pub owner_id: Option<UserId>,
-    /// Only of the owner with this name, without regard to case.
+    /// Only of the owner with this name, regardless of case.
     pub owner_name: Option<String>,
     /// Only of one of these templates.
     pub template_ids: Option<Vec<TemplateId>>,
-    /// Only of templates with this name, without regard to case.
+    /// Only of templates with this name, regardless of case.
     pub template_name: Option<String>,
     /// Only of one of these organizations.
     pub organization_ids: Option<Vec<OrganizationId>>,
     /// Part of the name, without regard to case.
     pub name: Option<String>,
-    /// Whether dormant.
     pub dormant: Option<bool>,
     /// Used at or after this instant.
     pub last_used_after: Option<Timestamp>,
@@ -122,7 +113,7 @@ statements! { "workspaces";
     DELETE = sql("update workspaces set deleted = true, updated_us = $2 where id = $1 and not deleted");
 }
 
-/// Adds a workspace; add its first build in the same transaction.
+/// Adds a workspace. Add its first build in the same transaction.
 ///
 /// # Errors
 /// A conflict on `name_lower`.
@@ -132,18 +123,12 @@ pub async fn insert(tx: &mut Tx, workspace: &Workspace) -> Result<()> {
     tx.execute(&INSERT, row).await.map(|_| ())
 }
 
-/// By id, also when it is deleted.
-///
-/// # Errors
-/// Only when the database fails.
+/// Finds a workspace by id, including deleted ones.
 pub async fn find(tx: &mut Tx, id: WorkspaceId) -> Result<Option<Workspace>> {
     tx.fetch_opt(&FIND, values![id]).await?.as_ref().map(Workspace::from_row).transpose()
 }
 
-/// Those of `ids` that exist, deleted ones included.
-///
-/// # Errors
-/// Only when the database fails.
+/// The existing workspaces of `ids`, including deleted ones.
 pub async fn find_many(tx: &mut Tx, ids: &[WorkspaceId]) -> Result<Vec<Workspace>> {
     tx.fetch(&FIND_MANY, vec![list_value(ids.iter().copied())])
         .await?
@@ -152,11 +137,8 @@ pub async fn find_many(tx: &mut Tx, ids: &[WorkspaceId]) -> Result<Vec<Workspace
         .collect()
 }
 
-/// By owner and name, without regard to case. With `include_deleted` the last deleted one of that name is found
-/// when there is no living one.
-///
-/// # Errors
-/// Only when the database fails.
+/// Finds a workspace by owner and name, regardless of case. With `include_deleted`, finds the last deleted workspace of
+/// that name when there is no other.
 pub async fn find_by_name(
     tx: &mut Tx,
     owner: UserId,
@@ -171,10 +153,7 @@ pub async fn find_by_name(
     row.as_ref().map(Workspace::from_row).transpose()
 }
 
-/// The workspaces a filter lets through, by owner and name; favourites and running ones are moved up by the caller.
-///
-/// # Errors
-/// Only when the database fails.
+/// The workspaces that match a filter, by owner and name. The caller moves favorites and running workspaces up.
 pub async fn list(tx: &mut Tx, filter: &Filter) -> Result<Vec<Workspace>> {
     let lower = |text: &Option<String>| text.as_ref().map(|text| text.to_lowercase()).to_value();
     let parameters = vec![
@@ -192,10 +171,7 @@ pub async fn list(tx: &mut Tx, filter: &Filter) -> Result<Vec<Workspace>> {
     tx.fetch(&LIST, parameters).await?.iter().map(Workspace::from_row).collect()
 }
 
-/// How many workspaces a user owns.
-///
-/// # Errors
-/// Only when the database fails.
+/// The number of workspaces that a user owns.
 pub async fn count_of_owner(tx: &mut Tx, owner: UserId) -> Result<i64> {
     tx.fetch_one(&COUNT_OF_OWNER, values![owner]).await?.get("total")
 }
@@ -203,15 +179,15 @@ pub async fn count_of_owner(tx: &mut Tx, owner: UserId) -> Result<i64> {
 /// Renames a workspace.
 ///
 /// # Errors
-/// A conflict on `name_lower`; [`crate::Error::Stale`] when it is gone.
+/// A conflict on `name_lower`; [`crate::Error::Stale`] when it does not exist any more.
 pub async fn update_name(tx: &mut Tx, id: WorkspaceId, name: &str, now: Timestamp) -> Result<()> {
     tx.change_one(&RENAME, values![id, name.to_owned(), name.to_lowercase(), now]).await
 }
 
-/// Writes schedule, time to live, update policy, favourite mark and dormancy from `changed`.
+/// Stores schedule, time to live, update policy, favorite mark and dormancy of `changed`.
 ///
 /// # Errors
-/// [`crate::Error::Stale`] when it is gone.
+/// [`crate::Error::Stale`] when it does not exist any more.
 pub async fn update(tx: &mut Tx, changed: &Workspace) -> Result<()> {
     let row = values![
         changed.id,
@@ -227,18 +203,18 @@ pub async fn update(tx: &mut Tx, changed: &Workspace) -> Result<()> {
     tx.change_one(&UPDATE, row).await
 }
 
-/// Notes use.
+/// Records a use of the workspace.
 ///
 /// # Errors
-/// [`crate::Error::Stale`] when it is gone.
+/// [`crate::Error::Stale`] when it does not exist any more.
 pub async fn update_used(tx: &mut Tx, id: WorkspaceId, now: Timestamp) -> Result<()> {
     tx.change_one(&USED, values![id, now]).await
 }
 
-/// Marks a workspace as deleted; its name becomes free.
+/// Marks a workspace as deleted. Its name can be used again.
 ///
 /// # Errors
-/// [`crate::Error::Stale`] when it is gone already.
+/// [`crate::Error::Stale`] when it is already deleted.
 pub async fn delete(tx: &mut Tx, id: WorkspaceId, now: Timestamp) -> Result<()> {
     tx.execute_pipelined(&DELETE, values![id, now], true).await
 }

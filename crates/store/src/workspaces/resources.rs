@@ -1,4 +1,4 @@
-//! Resources and modules that a job planned or made. Their agents are in `agents.rs`.
+//! Resources and modules that a job planned or created. Their agents are in `agents.rs`.
 
 use coder_domain::build::Transition;
 use coder_domain::ids::{JobId, ResourceId};
@@ -8,14 +8,13 @@ use serde::{Deserialize, Serialize};
 use crate::Result;
 use crate::engine::{Tx, batch, list as list_value, record, sealed_json_column, sql, statements, values};
 
-/// One line of a resource's metadata.
+/// One item of a resource's metadata.
 #[derive(Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Metadata {
     /// Name.
     pub key: String,
-    /// Value.
     pub value: String,
-    /// Whether it is hidden until asked for.
+    /// Whether the value is hidden until the user reveals it.
     pub sensitive: bool,
 }
 
@@ -28,31 +27,28 @@ impl std::fmt::Debug for Metadata {
 sealed_json_column!(Vec<Metadata>);
 
 record! {
-    /// A resource.
     pub struct Resource {
-        /// Id.
         pub id: ResourceId,
         /// The job that reported it.
         pub job_id: JobId,
-        /// Its place in the report.
+        /// Its position in the report.
         pub position: i64,
-        /// For which transition.
         pub transition: Transition,
         /// Terraform type.
         pub kind: String = "type",
         /// Terraform name.
         pub name: String,
-        /// Whether it is left out of the overview.
+        /// Whether the overview omits it.
         pub hide: bool,
         /// URL or emoji path.
         pub icon: String,
         /// Of virtual machines.
         pub instance_type: String,
-        /// What it costs a day.
+        /// The daily cost.
         pub daily_cost: i64,
         /// Terraform module; empty for the root.
         pub module_path: String,
-        /// Shown with it, in order.
+        /// Metadata in display order.
         pub metadata: Vec<Metadata>,
         /// When it was reported.
         pub created_at: Timestamp = "created_us",
@@ -62,11 +58,9 @@ record! {
 record! {
     /// A Terraform module.
     pub struct Module {
-        /// For which transition.
         pub transition: Transition,
-        /// Where it comes from.
+        /// The source of the module.
         pub source: String,
-        /// Its version.
         pub version: String,
         /// Its address.
         pub key: String,
@@ -114,23 +108,16 @@ pub async fn insert(tx: &mut Tx, resources: &[Resource]) -> Result<()> {
     tx.execute_pipelined(&INSERT, vec![rows], false).await
 }
 
-/// The resources of these jobs, each job's in the order of its report.
-///
-/// # Errors
-/// Only when the database fails.
+/// The resources of these jobs, in the reported order.
 pub async fn list(tx: &mut Tx, jobs: &[JobId]) -> Result<Vec<Resource>> {
     tx.fetch(&LIST, vec![list_value(jobs.iter().copied())]).await?.iter().map(Resource::from_row).collect()
 }
 
-/// By id.
-///
-/// # Errors
-/// Only when the database fails.
 pub async fn find(tx: &mut Tx, id: ResourceId) -> Result<Option<Resource>> {
     tx.fetch_opt(&FIND, values![id]).await?.as_ref().map(Resource::from_row).transpose()
 }
 
-/// Stores all modules of a job, once.
+/// Stores all modules of a job. Can be called once per job.
 ///
 /// # Errors
 /// A conflict when the job has modules already.
@@ -143,10 +130,7 @@ pub async fn insert_modules(tx: &mut Tx, job: JobId, modules: &[Module]) -> Resu
     tx.execute_pipelined(&INSERT_MODULES, row, false).await
 }
 
-/// The modules of a job in the order of its report.
-///
-/// # Errors
-/// Only when the database fails.
+/// The modules of a job in the reported order.
 pub async fn list_modules(tx: &mut Tx, job: JobId) -> Result<Vec<Module>> {
     tx.fetch(&LIST_MODULES, values![job]).await?.iter().map(Module::from_row).collect()
 }

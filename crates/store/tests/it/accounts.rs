@@ -216,7 +216,7 @@ async fn a_key_ends_with_the_one_that_minted_it(fixture: Fixture) {
         tokens::list_affected_users(&mut tx, fixture.user, Some("cccccccccc")).await.unwrap(),
         [fixture.user]
     );
-    // One stays with its parents.
+    // The kept token stays together with its parents.
     coder_store::sessions::delete_others(&mut tx, fixture.user, "aaaaaaaaaa").await.unwrap();
     for (id, stays) in
         [("rrrrrrrrrr", true), ("aaaaaaaaaa", true), ("bbbbbbbbbb", true), ("cccccccccc", false)]
@@ -231,7 +231,7 @@ async fn a_key_ends_with_the_one_that_minted_it(fixture: Fixture) {
         assert_eq!(tokens::find(&mut tx, id).await.unwrap(), None, "{id}");
     }
     tx.commit().await.unwrap();
-    // A name is taken over only from a key that has minted nothing.
+    // Only a key without children can be replaced by another one of its name.
     let mut tx = fixture.store.begin().await.unwrap();
     tokens::insert(&mut tx, &root).await.unwrap();
     tokens::insert(&mut tx, &first).await.unwrap();
@@ -321,7 +321,7 @@ async fn long_files_are_read_part_by_part(fixture: Fixture) {
         assert!(parts.iter().all(|part| *part <= PART) && parts.iter().sum::<usize>() == size, "{parts:?}");
         tx.commit().await.unwrap();
     }
-    // What ends early is not stored.
+    // Content that ends early is not stored.
     let mut tx = fixture.store.begin().await.unwrap();
     let new = files::NewFile {
         hash: files::hash(b"short"),

@@ -1,4 +1,4 @@
-//! The check: silent on good data, and each invariant is reported when it is broken.
+//! The check reports nothing for valid data, and it reports each broken invariant.
 
 use std::collections::BTreeSet;
 
@@ -17,7 +17,7 @@ async fn broken(fixture: &Fixture) -> BTreeSet<&'static str> {
     check::check(&fixture.store).await.unwrap().into_iter().map(|violation| violation.invariant).collect()
 }
 
-/// One of everything, through the store's own functions.
+/// Creates one row of every kind through the store's functions.
 async fn fill(fixture: &Fixture) {
     let version = new_version(fixture, "v1").await;
     let template = new_template(fixture, "docker", &version).await;
@@ -76,14 +76,14 @@ async fn template_id(tx: &mut coder_store::Tx) -> coder_domain::ids::TemplateId 
     coder_store::templates::list(tx, &coder_store::templates::Filter::default()).await.unwrap()[0].id
 }
 
-/// What breaks which invariants. Each change is made to otherwise good data and undone from a copy.
+/// Changes with the invariants that they break. Each change is made to valid data and then undone from a copy.
 const BREAKS: &[(&str, &[&str])] = &[
     (
         "update provisioner_jobs set started_us = null where completed_us is null and worker_id is not null",
         &[
             "a job has an owner only after its start",
-            "the counts of the queue equal the jobs that wait",
-            "the lines of the queue count the jobs that wait",
+            "the counts of the queue equal the waiting jobs",
+            "the sub-queues count the waiting jobs",
         ],
     ),
     (
@@ -98,8 +98,8 @@ const BREAKS: &[(&str, &[&str])] = &[
         "update provisioner_jobs set canceled_us = 1 where completed_us is null and worker_id is null",
         &[
             "a waiting job that is canceled has ended",
-            "the counts of the queue equal the jobs that wait",
-            "the lines of the queue count the jobs that wait",
+            "the counts of the queue equal the waiting jobs",
+            "the sub-queues count the waiting jobs",
         ],
     ),
     (
@@ -174,11 +174,11 @@ const BREAKS: &[(&str, &[&str])] = &[
         "update provisioner_jobs set lost_us = 1 where completed_us is not null and worker_id is null",
         &["only held jobs have a session, a token or a lost connection"],
     ),
-    ("update queue_lines set waiting = waiting + 1", &["the lines of the queue count the jobs that wait"]),
-    ("update queue_lines set turn = turn + 4611686018427387904", &["the turns of the queue belong to their class"]),
+    ("update queue_lines set waiting = waiting + 1", &["the sub-queues count the waiting jobs"]),
+    ("update queue_lines set turn = turn + 4611686018427387904", &["the turns of the sub-queues belong to their class"]),
     (
         "update queue_counts set total = total - 1 where level = 2 and tag_set_id > 0",
-        &["the counts of the queue equal the jobs that wait"],
+        &["the counts of the queue equal the waiting jobs"],
     ),
     (
         "insert into provisioner_job_journals select id, 1, 'l', 'x', '', 'x', 1 from provisioner_jobs
@@ -204,7 +204,7 @@ async fn every_broken_invariant_is_reported(fixture: Fixture) {
     assert_eq!(found, [], "good data");
     let tables = include_str!("tables.txt");
     let mut seen = BTreeSet::new();
-    // Foreign keys are off behind the store's back, so that orders of repair do not matter.
+    // Foreign keys are switched off, so that the order of the repairs does not matter.
     let guard = if fixture.store.is_postgres() { "set session_replication_role = replica;" } else { "" };
     for table in tables.lines() {
         fixture.database().execute(&format!("create table copy_of_{table} as select * from {table}")).await;

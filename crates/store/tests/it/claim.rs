@@ -1,4 +1,4 @@
-//! Claiming: order, tags, guards, and many claimers at once.
+//! Claims: order, tags, guards and concurrent claims.
 
 use std::collections::HashSet;
 use std::sync::Arc;
@@ -13,16 +13,16 @@ use tokio::task::JoinSet;
 use crate::fixture::{Fixture, on_both_engines, tags};
 
 on_both_engines!(
-    people_before_prebuilds_and_oldest_first,
+    jobs_of_people_precede_prebuilds,
     only_matching_jobs_are_claimed,
     canceled_jobs_are_not_claimed,
-    many_claimers_no_job_twice_none_lost,
+    concurrent_claims_take_each_job_once,
     new_tag_sets_are_seen_by_readers_in_order,
-    nothing_is_claimed_by_somebody_who_knows_too_few_tag_sets,
+    claim_with_outdated_tag_sets_takes_no_job,
     open_jobs_are_found_by_their_session_and_by_the_token_of_their_daemon,
 );
 
-async fn people_before_prebuilds_and_oldest_first(fixture: Fixture) {
+async fn jobs_of_people_precede_prebuilds(fixture: Fixture) {
     let mut people = Vec::new();
     let mut prebuilds = Vec::new();
     for _ in 0..3 {
@@ -86,7 +86,7 @@ async fn canceled_jobs_are_not_claimed(fixture: Fixture) {
     assert_eq!(fixture.get_job(job).await.status(), Status::Canceled);
 }
 
-async fn many_claimers_no_job_twice_none_lost(fixture: Fixture) {
+async fn concurrent_claims_take_each_job_once(fixture: Fixture) {
     const JOBS: usize = 300;
     const CLAIMERS: usize = 16;
     let sets = [TagSet::untagged(), tags(&[("site", "a")]), tags(&[("site", "b")])];
@@ -102,7 +102,7 @@ async fn many_claimers_no_job_twice_none_lost(fixture: Fixture) {
         let posted = Arc::clone(&posted);
         claimers.spawn(async move {
             let daemon = fixture.daemon(&format!("d{number}"), &TagSet::untagged()).await;
-            // Overlapping wishes, so that claimers look at each other's rows.
+            // Overlapping requests, so that claimers compete for the same rows.
             let wishes: &[i64] = [&[1, 2, 3][..], &[1], &[2, 3], &[3, 1]][number % 4];
             let mut mine = Vec::new();
             drain(&fixture, daemon, wishes, &mut mine).await;
@@ -134,7 +134,7 @@ async fn drain(fixture: &Fixture, daemon: DaemonId, wishes: &[i64], mine: &mut V
     }
 }
 
-/// A reader that remembers the greatest id it has seen must never miss a set that is committed later.
+/// A reader that continues after the greatest id it has read must not miss a set that is committed later.
 async fn new_tag_sets_are_seen_by_readers_in_order(fixture: Fixture) {
     const WRITERS: usize = 8;
     const EACH: usize = 12;
@@ -143,7 +143,7 @@ async fn new_tag_sets_are_seen_by_readers_in_order(fixture: Fixture) {
         let store = fixture.store.clone();
         writers.spawn(async move {
             for number in 0..EACH {
-                // Every second set is shared with a neighbour.
+                // Every second set is shared with another writer.
                 let name = if number % 2 == 0 {
                     format!("{}-{number}", writer / 2)
                 } else {
@@ -172,7 +172,7 @@ async fn new_tag_sets_are_seen_by_readers_in_order(fixture: Fixture) {
     assert_eq!(seen, (1..=total).collect::<Vec<_>>());
 }
 
-async fn nothing_is_claimed_by_somebody_who_knows_too_few_tag_sets(fixture: Fixture) {
+async fn claim_with_outdated_tag_sets_takes_no_job(fixture: Fixture) {
     let first = fixture.job(&tags(&[("site", "a")])).await;
     fixture.job(&tags(&[("site", "b")])).await;
     let daemon = fixture.daemon("one", &tags(&[("site", "a")])).await;
@@ -233,7 +233,7 @@ async fn open_jobs_are_found_by_their_session_and_by_the_token_of_their_daemon(f
     assert_eq!(find("a", "t1").await, (vec![], vec![]), "it has ended");
 }
 
-/// Somebody who holds the queue's row and then wants the job's makes a deadlock, of which Postgres ends the claim's side.
+/// A transaction that locks the sub-queue and then the job causes a deadlock, in which Postgres ends the claim.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_claim_that_postgres_ends_for_a_deadlock_is_tried_again() {
     use sqlx::{Connection as _, Executor as _, Row as _};
@@ -243,7 +243,7 @@ async fn a_claim_that_postgres_ends_for_a_deadlock_is_tried_again() {
     let daemon = fixture.daemon("one", &TagSet::untagged()).await;
     let coder_store::Location::Postgres(url) = &fixture.database().location else { panic!("Postgres") };
     let mut rival = sqlx::PgConnection::connect(url.expose()).await.unwrap();
-    // The rival does not look for deadlocks, so that it is not the one that is ended.
+    // The other transaction does not detect deadlocks, so that Postgres ends the claim.
     rival.execute("set deadlock_timeout = '60s'").await.unwrap();
     rival.execute("begin; update queue_lines set turn = turn").await.unwrap();
     let pid: i32 = rival.fetch_one("select pg_backend_pid()").await.unwrap().get(0);

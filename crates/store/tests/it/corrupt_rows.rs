@@ -1,4 +1,4 @@
-//! A bad value in a row is an error that names table, column and row, and not the value.
+//! An invalid value in a row is an error that names table, column and row but not the value.
 
 use coder_domain::tags::TagSet;
 use coder_store::{Error, check, jobs, users};

@@ -1,4 +1,4 @@
-//! The program is killed at random instants under load: what was acknowledged is there, and the data are consistent.
+//! Kills the program at random instants under load: acknowledged writes are stored, and the data are consistent.
 
 use std::io::{BufRead as _, BufReader};
 use std::process::{Command, Stdio};
@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use coder_domain::secret::Secret;
 use coder_domain::tags::TagSet;
-use coder_store::testing::Database;
+use coder_store::testing::TestDatabase;
 use coder_store::{Config, Location, Store, check, jobs, testing};
 
 use crate::fixture::{Fixture, at};
@@ -56,7 +56,7 @@ async fn child() {
     writers.join_all().await;
 }
 
-async fn survive(database: Database) {
+async fn survive(database: TestDatabase) {
     let target = match &database.location {
         Location::Sqlite(path) => format!("file:{}", path.display()),
         Location::Postgres(url) => url.expose().to_owned(),
@@ -73,7 +73,7 @@ async fn survive(database: Database) {
             .unwrap();
         let output = BufReader::new(child.stdout.take().unwrap());
         let reader = std::thread::spawn(move || output.lines().map_while(Result::ok).collect::<Vec<_>>());
-        // Not a wait for something: this is the random instant, also before the first write.
+        // Not a wait for a condition: this is the random instant of the kill, possibly before the first write.
         tokio::time::sleep(Duration::from_millis(40 + round * 37 % 400)).await;
         child.kill().unwrap();
         child.wait().unwrap();
@@ -95,7 +95,7 @@ async fn survive(database: Database) {
     }
     assert!(seen > 0, "{acknowledged:?}");
     let broken = check::check(&store).await.unwrap();
-    // The jobs of this test import versions that were never made.
+    // The jobs of this test refer to versions that do not exist.
     let broken: Vec<_> =
         broken.into_iter().filter(|one| one.invariant != "a job's template version exists").collect();
     assert_eq!(broken, []);

@@ -7,7 +7,7 @@ use coder_store::{daemons, jobs};
 
 use crate::fixture::{Fixture, at, on_both_engines, tags};
 
-/// A server that no daemon of these tests joined.
+/// A server to which no daemon of these tests is connected.
 const NOBODY: uuid::Uuid = uuid::Uuid::from_u128(1);
 
 on_both_engines!(

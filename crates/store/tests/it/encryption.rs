@@ -1,4 +1,5 @@
-//! States at rest: encrypted with the first key, readable with all, bound to their rows, and brought under new keys.
+//! Encryption at rest: states are encrypted with the first key, readable with all keys, bound to their rows, and
+//! re-encrypted with new keys.
 
 use base64::Engine as _;
 use base64::prelude::BASE64_STANDARD;
@@ -19,7 +20,7 @@ use crate::workspaces::{end, new_build, new_workspace};
 on_both_engines!(
     states_are_encrypted_at_rest_and_follow_their_builds,
     a_rotation_brings_all_states_under_the_first_key_and_back,
-    accounts_elsewhere_are_encrypted_at_rest_and_refreshed_once
+    external_auth_tokens_are_encrypted_and_refreshed_once
 );
 
 const STATE: &[u8] = br#"{"version":4,"password":"hunter2"}"#;
@@ -67,7 +68,7 @@ async fn states_are_encrypted_at_rest_and_follow_their_builds(fixture: Fixture) 
     let mut tx = store.begin().await.unwrap();
     builds::update_state(&mut tx, first, STATE.to_vec()).await.unwrap();
     assert!(is_state(&builds::find_state(&mut tx, first).await.unwrap()));
-    // Copies are bound to the builds they belong to.
+    // A copy is bound to its own build.
     assert!(builds::copy_previous_state(&mut tx, second).await.unwrap());
     assert!(is_state(&builds::find_state(&mut tx, second).await.unwrap()));
     assert!(!builds::copy_previous_state(&mut tx, second).await.unwrap(), "it has one");
@@ -81,7 +82,7 @@ async fn states_are_encrypted_at_rest_and_follow_their_builds(fixture: Fixture) 
     assert!(journals::apply(&mut tx, job, second).await.unwrap());
     tx.commit().await.unwrap();
     assert!(is_state(&state(&store, second).await.unwrap()));
-    // Without the key nothing is read, nothing is copied as it is, and the key is named.
+    // Without the key, states are neither read nor copied, and the error names the key.
     for store in [with_keys(&fixture, &[]).await, with_keys(&fixture, &[2]).await] {
         let name = keys(&[1]).current().unwrap();
         let error = state(&store, first).await.unwrap_err();
@@ -95,7 +96,7 @@ async fn states_are_encrypted_at_rest_and_follow_their_builds(fixture: Fixture) 
         assert_eq!(unreadable.len(), 3, "{unreadable:?}");
         assert!(unreadable.iter().all(|violation| violation.detail.contains(&name)));
     }
-    // Put in another's place a state is refused.
+    // A state that was moved to another row is refused.
     let swap = format!(
         "update workspace_build_states set state = (select other.state from workspace_build_states as other
             where other.workspace_build_id = '{first}') where workspace_build_id = '{second}'"
@@ -139,7 +140,7 @@ fn tokens(access: &str) -> OAuthTokens {
     OAuthTokens { access, refresh, expires_at: Some(at(60)) }
 }
 
-async fn accounts_elsewhere_are_encrypted_at_rest_and_refreshed_once(fixture: Fixture) {
+async fn external_auth_tokens_are_encrypted_and_refreshed_once(fixture: Fixture) {
     let user = fixture.user;
     let find = async |store: &Store| -> Result<Option<ExternalAuthLink>, Error> {
         links::find(&mut store.reader().await.unwrap(), user, "github").await
@@ -161,7 +162,7 @@ async fn accounts_elsewhere_are_encrypted_at_rest_and_refreshed_once(fixture: Fi
     assert!(encryption::rotation::rotate(&new, &StateKeys::default()).await.unwrap().changed > 0);
     assert_eq!(find(&fixture.store).await.unwrap().unwrap(), first);
 
-    // Whoever refreshed what is no longer there changes nothing.
+    // A refresh of a deleted account changes nothing.
     let mut tx = fixture.store.begin().await.unwrap();
     assert!(links::update_refreshed(&mut tx, &first, &tokens("second"), at(2)).await.unwrap());
     assert!(!links::update_refreshed(&mut tx, &first, &tokens("third"), at(3)).await.unwrap());

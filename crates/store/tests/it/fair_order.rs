@@ -1,4 +1,4 @@
-//! The fair order: the claim must hand out what the pure structure hands out, whatever happens in between.
+//! The fair order: claims return the same jobs as the reference model, for random sequences of events.
 
 use std::collections::{BTreeMap, HashMap};
 
@@ -13,12 +13,12 @@ use proptest::test_runner::{Config, TestRunner};
 use crate::fixture::{Fixture, new_user, on_both_engines, tags};
 
 on_both_engines!(
-    the_claim_agrees_with_the_pure_order,
-    a_new_initiator_waits_for_each_other_once,
+    claims_follow_the_order_of_the_model,
+    new_initiator_waits_for_at_most_one_job_of_each_other,
     a_job_canceled_while_it_waits_is_never_handed_out,
 );
 
-/// What may be asked for: each names the sets by index.
+/// The tag sets that a claim may request, by index.
 const WISHES: [&[usize]; 5] = [&[0, 1, 2], &[0], &[1, 2], &[2], &[0, 2]];
 
 #[derive(Clone, Debug)]
@@ -131,7 +131,7 @@ impl World {
     }
 }
 
-async fn the_claim_agrees_with_the_pure_order(fixture: Fixture) {
+async fn claims_follow_the_order_of_the_model(fixture: Fixture) {
     let world = World::new(fixture).await;
     let runtime = tokio::runtime::Handle::current();
     let case = std::sync::atomic::AtomicU64::new(0);
@@ -149,8 +149,8 @@ async fn the_claim_agrees_with_the_pure_order(fixture: Fixture) {
     assert_eq!(broken, []);
 }
 
-/// With k initiators who wait for the same daemons, a new one's first job starts within k acquisitions.
-async fn a_new_initiator_waits_for_each_other_once(fixture: Fixture) {
+/// With k initiators that wait for the same daemons, the first job of a new initiator starts within k acquisitions.
+async fn new_initiator_waits_for_at_most_one_job_of_each_other(fixture: Fixture) {
     let world = World::new(fixture).await;
     for _ in 0..10 {
         for person in &world.people[1..] {

@@ -7,7 +7,7 @@ use coder_domain::ids::{DaemonId, FileId, JobId, KeyId, OrganizationId, Template
 use coder_domain::job::Type;
 use coder_domain::key::Sha256Digest;
 use coder_domain::tags::TagSet;
-use coder_store::testing::Database;
+use coder_store::testing::TestDatabase;
 use coder_store::users::{LoginType, User, UserStatus};
 use coder_store::{Config, Document, Location, Store, daemons, files, jobs, organizations, testing, users};
 use jiff::Timestamp;
@@ -37,8 +37,8 @@ pub(crate) use on_both_engines;
 /// A store with one user.
 pub(crate) struct Fixture {
     pub(crate) store: Store,
-    /// None when somebody else keeps it.
-    database: Option<Database>,
+    /// None when the caller owns the database.
+    database: Option<TestDatabase>,
     pub(crate) organization: OrganizationId,
     pub(crate) user: UserId,
     pub(crate) file: FileId,
@@ -86,16 +86,16 @@ impl Fixture {
         Self { store, database: None, organization, user, file, seconds: AtomicI64::new(1) }
     }
 
-    fn keep(mut self, database: Database) -> Self {
+    fn keep(mut self, database: TestDatabase) -> Self {
         self.database = Some(database);
         self
     }
 
-    pub(crate) fn database(&self) -> &Database {
+    pub(crate) fn database(&self) -> &TestDatabase {
         self.database.as_ref().unwrap()
     }
 
-    /// A later instant with each call.
+    /// Returns a later instant with each call.
     pub(crate) fn tick(&self) -> Timestamp {
         at(self.seconds.fetch_add(1, Ordering::SeqCst))
     }
@@ -150,7 +150,7 @@ impl Fixture {
         self.claim_as(daemon, None, sets).await
     }
 
-    /// As [`Fixture::claim`], with a session that may resume.
+    /// Like [`Fixture::claim`], with a session that may resume.
     pub(crate) async fn claim_as(
         &self,
         daemon: DaemonId,

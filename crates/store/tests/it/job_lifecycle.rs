@@ -1,6 +1,5 @@
-//! Random events are applied to the state machine of the domain and to the database; both must agree after each. The
-//! events include resumption, lost connections, messages of earlier connections and decisions of the server that come
-//! too late.
+//! Applies random events to the state machine of the domain and to the database. Both must agree after each event. The
+//! events include resumption, lost connections, messages of earlier connections, and late decisions of the server.
 
 use coder_domain::ids::{DaemonId, JobId};
 use coder_domain::job::Status;
@@ -15,7 +14,7 @@ use proptest::test_runner::{Config, TestRunner};
 
 use crate::fixture::{Fixture, on_both_engines, tags};
 
-on_both_engines!(the_database_agrees_with_the_machine, each_deadline_ends_the_job_unless_it_changed);
+on_both_engines!(database_agrees_with_the_job_lifecycle, each_deadline_ends_the_job_unless_it_changed);
 
 const LIMITS: Limits = Limits {
     reconnect_grace: SignedDuration::from_secs(20),
@@ -29,7 +28,7 @@ enum Step {
     Event(JobEvent),
     /// The server reads the job and decides whether it is due.
     Decide,
-    /// The server ends the job as it decided last, maybe long ago.
+    /// The server ends the job by its last decision, which may be outdated.
     EndAsDecided,
 }
 
@@ -60,7 +59,7 @@ fn steps(daemons: [DaemonId; 2]) -> impl Strategy<Value = Vec<(Step, i64)>> {
     proptest::collection::vec((step, 1_i64..40), 1..16)
 }
 
-async fn the_database_agrees_with_the_machine(fixture: Fixture) {
+async fn database_agrees_with_the_job_lifecycle(fixture: Fixture) {
     let daemons =
         [fixture.daemon("one", &TagSet::untagged()).await, fixture.daemon("two", &TagSet::untagged()).await];
     let runtime = tokio::runtime::Handle::current();
@@ -78,7 +77,7 @@ async fn run(
     daemons: [DaemonId; 2],
     steps: Vec<(Step, i64)>,
 ) -> Result<Lifecycle, TestCaseError> {
-    // A tag of its own, so that a claim can only find this job.
+    // A unique tag, so that a claim can only find this job.
     let id = fixture.job(&tags(&[("case", &JobId::random().to_string())])).await;
     let created_at = fixture.get_job(id).await.created_at;
     let (mut now, mut machine, mut decided) = (fixture.tick(), Lifecycle::Waiting, None);
@@ -97,7 +96,7 @@ async fn run(
         };
         let expected = machine.clone().apply(event.clone(), now);
         let done = apply(fixture, id, &event, now).await;
-        // A connection may end twice; only the first time something is stored.
+        // A connection may end twice. Only the first end is stored.
         let is_change = expected.as_ref().is_ok_and(|next| *next != machine);
         let is_lost = matches!(event, JobEvent::ConnectionLost(_));
         let is_expected = if is_lost { is_change } else { expected.is_ok() };
@@ -117,7 +116,7 @@ async fn each_deadline_ends_the_job_unless_it_changed(fixture: Fixture) {
     let official = JobEvent::Acquire { daemon, session: None };
     let session = JobEvent::Acquire { daemon, session: Some(nonce) };
     let lost = JobEvent::ConnectionLost;
-    // The events, the seconds until the deadline, the error, and the event that makes the decision obsolete.
+    // The events, the seconds until the deadline, the error, and the event that invalidates the decision.
     let cases = [
         (vec![], 60, "as pending for 1 minutes", official.clone()),
         (vec![official.clone()], 50, "as hung for 50 seconds", JobEvent::Update(plain)),
@@ -152,7 +151,7 @@ fn due(job: &Lifecycle, now: Timestamp, created_at: Timestamp) -> Option<Ending>
     }
 }
 
-/// The database adds to an error which daemon had the job.
+/// The database adds the name of the job's daemon to an error.
 fn with_daemon_name(mut job: Lifecycle, daemons: [DaemonId; 2]) -> Lifecycle {
     if let Lifecycle::Ended { owner: Some(owner), error, .. } = &mut job
         && !error.is_empty()
@@ -163,7 +162,7 @@ fn with_daemon_name(mut job: Lifecycle, daemons: [DaemonId; 2]) -> Lifecycle {
     job
 }
 
-/// Applies the event to the database; says whether it changed the job.
+/// Applies the event to the database. Returns whether it changed the job.
 async fn apply(fixture: &Fixture, id: JobId, event: &JobEvent, now: Timestamp) -> bool {
     let mut tx = fixture.store.single().await.unwrap();
     let done = match event {

@@ -1,4 +1,4 @@
-//! Job rows: what is stored, lists with filters, cancel, signs of life, and finding silent jobs.
+//! Job rows: stored fields, lists with filters, cancels, heartbeats, and stale jobs.
 
 use coder_domain::ids::JobId;
 use coder_domain::job::lifecycle::Guard;
@@ -16,11 +16,11 @@ on_both_engines!(
     everything_is_stored,
     lists_are_filtered,
     cancel_respects_what_is_expected,
-    signs_of_life_are_the_owners_only,
+    only_the_owner_sends_heartbeats,
     silent_jobs_are_found_and_ended_once,
     a_session_fences_a_job,
     the_token_that_a_session_shows_stays_good_until_a_newer_one_is_used,
-    an_official_daemon_comes_back_by_speaking,
+    message_of_an_official_daemon_ends_its_loss,
     timings_keep_their_order,
     orphan_deletes_end_without_a_daemon,
 );
@@ -100,7 +100,7 @@ async fn cancel_respects_what_is_expected(fixture: Fixture) {
     assert!(alive.unwrap(), "the owner learns of the cancel");
 }
 
-async fn signs_of_life_are_the_owners_only(fixture: Fixture) {
+async fn only_the_owner_sends_heartbeats(fixture: Fixture) {
     let owner = fixture.daemon("one", &TagSet::untagged()).await;
     let other = fixture.daemon("two", &TagSet::untagged()).await;
     let job = fixture.job(&TagSet::untagged()).await;
@@ -187,7 +187,7 @@ async fn a_session_fences_a_job(fixture: Fixture) {
     assert!(!jobs::update_alive(&mut tx, job, first, at(50)).await.unwrap());
     assert_eq!(jobs::update_lost(&mut tx, daemon, &[(job, Some(1))], at(60)).await.unwrap(), 1);
     assert_eq!(jobs::get(&mut tx, job).await.unwrap().lost_at, Some(at(60)));
-    // The last word of the connection that ended does not bring it back.
+    // A late message of the ended connection does not end the loss.
     assert!(!jobs::update_alive(&mut tx, job, first, at(61)).await.unwrap());
     assert_eq!(jobs::get(&mut tx, job).await.unwrap().lost_at, Some(at(60)));
 
@@ -202,7 +202,7 @@ async fn a_session_fences_a_job(fixture: Fixture) {
     let held = jobs::find_held(&mut tx, job, daemon).await.unwrap().unwrap();
     assert_eq!(held.previous_token_hash, None);
     assert_eq!(jobs::get(&mut tx, job).await.unwrap().lost_at, None);
-    // Whatever the former connection still says changes nothing, not even that it ends.
+    // Messages of the former connection change nothing, nor does its end.
     assert_eq!(jobs::update_lost(&mut tx, daemon, &[(job, Some(1)), (job, None)], at(71)).await.unwrap(), 0);
     assert!(jobs::update_alive(&mut tx, job, first, at(71)).await.is_err());
     assert!(jobs::fail(&mut tx, job, first, "late", "", at(71)).await.is_err());
@@ -214,7 +214,7 @@ async fn a_session_fences_a_job(fixture: Fixture) {
     tx.commit().await.unwrap();
 }
 
-/// Answers can be lost several times in a row; the daemon knows the token that it shows.
+/// Several responses in a row can be lost. The daemon knows the token that it presents.
 async fn the_token_that_a_session_shows_stays_good_until_a_newer_one_is_used(fixture: Fixture) {
     let daemon = fixture.daemon("one", &TagSet::untagged()).await;
     let job = fixture.job(&TagSet::untagged()).await;
@@ -237,8 +237,8 @@ async fn the_token_that_a_session_shows_stays_good_until_a_newer_one_is_used(fix
     tx.commit().await.unwrap();
 }
 
-/// An official daemon says nothing when it comes back; its next message shows it.
-async fn an_official_daemon_comes_back_by_speaking(fixture: Fixture) {
+/// An official daemon does not announce that it has reconnected. Its next message shows it.
+async fn message_of_an_official_daemon_ends_its_loss(fixture: Fixture) {
     let daemon = fixture.daemon("one", &TagSet::untagged()).await;
     let job = fixture.job(&TagSet::untagged()).await;
     fixture.claim(daemon, &[1]).await.unwrap();

@@ -1,4 +1,4 @@
-//! Journals of states, and numbered log lines: both survive repeats and refuse what is late.
+//! Journals of states and numbered log lines: repeated messages are accepted, and late ones are refused.
 
 use coder_domain::build::Transition;
 use coder_domain::ids::JobId;
@@ -61,7 +61,7 @@ async fn the_newest_state_is_kept(fixture: Fixture) {
     assert_eq!(builds::find_state(&mut tx, build).await.unwrap().as_deref(), Some(b"newer".as_slice()));
     journals::delete(&mut tx, job).await.unwrap();
     assert_eq!(journals::find(&mut tx, job).await.unwrap(), None);
-    // A job that began without a state takes any lineage first, and then that one.
+    // A job that started without a state accepts any lineage at first, and then only that one.
     assert_eq!(put(&mut tx, job, &entry(1, "new", "a"), None, at(6)).await.unwrap(), kept(1));
     assert_eq!(put(&mut tx, job, &entry(8, "l", "b"), None, at(6)).await.unwrap(), old(1));
     tx.commit().await.unwrap();
@@ -112,7 +112,7 @@ async fn a_repeated_batch_is_stored_once(fixture: Fixture) {
     assert_eq!(send(i64::MIN, &["z"], 100).await.unwrap(), (5, false));
     assert_eq!(send(5, &[], 100).await.unwrap(), (5, false));
     assert_eq!(stored(&fixture, job).await, ["a", "a", "b", "c"]);
-    // A line of the server's own has no number.
+    // A line of the server has no daemon number.
     let mut tx = fixture.store.begin().await.unwrap();
     jobs::logs::append_system(&mut tx, job, &lines(&["server"])).await.unwrap();
     tx.commit().await.unwrap();

@@ -1,4 +1,4 @@
-//! Provisioner keys: terms, rotation, expiry, deletion, and the note of their use.
+//! Provisioner keys: validity, rotation, expiry, deletion and recorded uses.
 
 use coder_domain::ids::{DaemonId, KeyId};
 use coder_domain::job::lifecycle::Guard;
@@ -82,7 +82,7 @@ async fn use_is_noted_once_a_minute(fixture: Fixture) {
     for (address, second) in [("a", 10), ("a", 69), ("a", 70), ("b", 71), ("b", 100), ("b", 20)] {
         let before = keys::find(&mut tx, key.id).await.unwrap().unwrap();
         let wrote = keys::update_used(&mut tx, key.id, address, at(second)).await.unwrap();
-        // A clock that was set back by more than a minute counts as news.
+        // After the clock was set back by more than a minute, a use is recorded again.
         assert!(!before.should_record_use(address, at(second)) || wrote, "{address} {second}");
         writes.push(wrote);
     }

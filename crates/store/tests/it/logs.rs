@@ -1,4 +1,4 @@
-//! Job logs: numbering, cost, cap, pages, and lines of any size.
+//! Job logs: numbering, cost, cap, pages and lines of any size.
 
 use coder_domain::ids::{DaemonId, JobId};
 use coder_domain::tags::TagSet;
@@ -100,7 +100,7 @@ async fn the_cap_is_announced_once(fixture: Fixture) {
 
 async fn pages_are_bounded_and_complete(fixture: Fixture) {
     let (job, daemon) = running(&fixture).await;
-    // Lines of up to a megabyte, more rows than one page looks at, and batches that are split.
+    // Lines of up to a megabyte, more rows than one page reads, and batches that are split.
     let mut sent = 0;
     for batch in 0..90 {
         let size = if batch % 30 == 0 { 1 << 20 } else { 10 };

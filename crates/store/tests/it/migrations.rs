@@ -1,4 +1,4 @@
-//! Migrations: once, under a lock, forward only, and quickly.
+//! Migrations run once, under a lock and only forward.
 
 use coder_store::{Config, Error, Store, organizations};
 use tokio::task::JoinSet;
@@ -36,7 +36,7 @@ async fn a_changed_migration_is_refused(fixture: Fixture) {
 }
 
 async fn both_engines_have_the_same_tables(fixture: Fixture) {
-    // The other engine's half of this test compares with the same file.
+    // The same test on the other engine compares with the same file.
     let text = include_str!("tables.txt");
     for table in text.lines() {
         fixture.database().execute(&format!("select count(*) from {table}")).await;
@@ -67,7 +67,7 @@ async fn both_engines_have_the_same_tables(fixture: Fixture) {
     assert_eq!(created, text.lines().map(str::to_owned).collect::<Vec<_>>(), "update tables.txt");
 }
 
-async fn start_together(database: coder_store::testing::Database) {
+async fn start_together(database: coder_store::testing::TestDatabase) {
     let mut starters = JoinSet::new();
     for second in 0..8 {
         let config = Config::new(database.location.clone());
@@ -82,12 +82,12 @@ async fn start_together(database: coder_store::testing::Database) {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn starters_take_turns_sqlite() {
+async fn concurrent_starts_migrate_once_sqlite() {
     start_together(coder_store::testing::sqlite()).await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn starters_take_turns_postgres() {
+async fn concurrent_starts_migrate_once_postgres() {
     if let Some(database) = coder_store::testing::postgres().await {
         start_together(database).await;
     }

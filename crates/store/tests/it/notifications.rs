@@ -1,4 +1,4 @@
-//! What servers on one Postgres tell each other.
+//! Notifications between servers on one Postgres.
 
 use std::time::Duration;
 
@@ -10,8 +10,8 @@ use crate::fixture::at;
 const SOON: Duration = Duration::from_secs(20);
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn everybody_hears_what_is_said_until_the_connection_is_lost() {
-    // A server of its own, because it is ended.
+async fn notifications_reach_all_listeners_until_the_connection_is_lost() {
+    // Its own Postgres server, because the test stops it.
     let Some(server) = PostgresServer::start().await else { return };
     let database = server.database().await;
     let store = Store::open(&Config::new(database.location.clone()), at(0)).await.unwrap();
@@ -48,7 +48,7 @@ async fn everybody_hears_what_is_said_until_the_connection_is_lost() {
 }
 
 #[tokio::test]
-async fn sqlite_has_nobody_to_tell() {
+async fn sqlite_has_no_notification_channel() {
     let database = coder_store::testing::sqlite();
     let store = Store::open(&Config::new(database.location.clone()), at(0)).await.unwrap();
     assert!(store.channel("a").await.unwrap().is_none());

@@ -1,4 +1,4 @@
-//! Statements that are run together: they do what they would do one by one, or nothing at all.
+//! Pipelined statements: they have the same effect as one by one, or none at all.
 
 use coder_domain::build::Transition;
 use coder_domain::ids::{JobId, ResourceId};
@@ -9,10 +9,10 @@ use coder_store::{Document, Error, jobs, transaction};
 use crate::fixture::{Fixture, at, on_both_engines};
 
 on_both_engines!(
-    nothing_is_done_when_a_part_that_must_change_something_does_not,
-    what_was_put_off_is_seen_by_the_next_question,
-    a_part_that_fails_undoes_all,
-    only_reading_needs_no_transaction,
+    unchanged_required_row_fails_all_pipelined_statements,
+    pipelined_statement_is_visible_to_the_next_query,
+    failing_pipelined_statement_rolls_all_back,
+    reads_need_no_transaction,
     several_jobs_enter_the_queue_at_once,
 );
 
@@ -38,7 +38,7 @@ async fn count(fixture: &Fixture, job: JobId) -> usize {
     resources::list(&mut fixture.store.reader().await.unwrap(), &[job]).await.unwrap().len()
 }
 
-async fn nothing_is_done_when_a_part_that_must_change_something_does_not(fixture: Fixture) {
+async fn unchanged_required_row_fails_all_pipelined_statements(fixture: Fixture) {
     let (daemon, other) =
         (fixture.daemon("a", &TagSet::untagged()).await, fixture.daemon("b", &TagSet::untagged()).await);
     let job = fixture.job(&TagSet::untagged()).await;
@@ -59,7 +59,7 @@ async fn nothing_is_done_when_a_part_that_must_change_something_does_not(fixture
     }
 }
 
-async fn what_was_put_off_is_seen_by_the_next_question(fixture: Fixture) {
+async fn pipelined_statement_is_visible_to_the_next_query(fixture: Fixture) {
     let job = fixture.job(&TagSet::untagged()).await;
     let mut tx = fixture.store.begin().await.unwrap();
     resources::insert(&mut tx, &[resource(job)]).await.unwrap();
@@ -69,7 +69,7 @@ async fn what_was_put_off_is_seen_by_the_next_question(fixture: Fixture) {
     assert_eq!(count(&fixture, job).await, 0);
 }
 
-async fn a_part_that_fails_undoes_all(fixture: Fixture) {
+async fn failing_pipelined_statement_rolls_all_back(fixture: Fixture) {
     let job = fixture.job(&TagSet::untagged()).await;
     let outcome = transaction!(fixture.store, Error, |tx| {
         resources::insert(tx, &[resource(job)]).await?;
@@ -79,7 +79,7 @@ async fn a_part_that_fails_undoes_all(fixture: Fixture) {
     assert_eq!(count(&fixture, job).await, 0);
 }
 
-async fn only_reading_needs_no_transaction(fixture: Fixture) {
+async fn reads_need_no_transaction(fixture: Fixture) {
     let job = fixture.job(&TagSet::untagged()).await;
     let before = fixture.store.statement_counts().round_trips;
     transaction!(fixture.store, Error, |tx| { jobs::get(tx, job).await }).unwrap();

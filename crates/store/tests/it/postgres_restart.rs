@@ -1,4 +1,5 @@
-//! Postgres goes away and comes back: calls fail soon and say so, and work again without a restart.
+//! Postgres stops and starts again: calls fail quickly with a clear error, and work again without a restart of the
+//! program.
 
 use std::time::{Duration, Instant};
 
@@ -8,13 +9,13 @@ use coder_store::{Config, Store, settings};
 use crate::fixture::at;
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn postgres_goes_away_and_comes_back() {
-    // A server of its own, because it is ended.
+async fn calls_work_again_after_a_postgres_restart() {
+    // Its own Postgres server, because the test stops it.
     let Some(server) = PostgresServer::start().await else { return };
     let database = server.database().await;
     let store = Store::open(&Config::new(database.location.clone()), at(0)).await.unwrap();
     store.write(async |tx| settings::update(tx, "a", "1").await).await.unwrap();
-    // Several idle connections, all of which will be dead.
+    // Several idle connections, which will all be broken.
     let held = [store.reader().await.unwrap(), store.reader().await.unwrap(), store.reader().await.unwrap()];
     drop(held);
     let mut open = store.begin().await.unwrap();

@@ -1,4 +1,4 @@
-//! Queue positions by both rankings.
+//! Queue positions in both official orders.
 
 use std::collections::BTreeMap;
 
@@ -13,7 +13,7 @@ use crate::fixture::{Fixture, on_both_engines};
 on_both_engines!(
     published_positions,
     global_positions,
-    a_taken_job_has_no_place,
+    acquired_job_has_no_queue_position,
     a_long_queue_is_counted_quickly,
     ranks_agree_with_the_pure_ranking,
 );
@@ -95,7 +95,7 @@ async fn global_positions(fixture: Fixture) {
     check(&ids[..2], &[(ids[0], 3)]).await;
 }
 
-async fn a_taken_job_has_no_place(fixture: Fixture) {
+async fn acquired_job_has_no_queue_position(fixture: Fixture) {
     let job = fixture.job(&set("a1")).await;
     let daemon = fixture.daemon("one", &set("a1")).await;
     let takers = takers(&fixture, &["a1"]).await;
@@ -104,7 +104,7 @@ async fn a_taken_job_has_no_place(fixture: Fixture) {
     assert_eq!(place(&fixture, job, &takers).await, (0, 0));
 }
 
-/// Not a measurement, only a fence against quadratic plans: 3,000 waiting jobs of 30 sets.
+/// Not a benchmark: this only detects quadratic plans, with 3,000 waiting jobs of 30 tag sets.
 async fn a_long_queue_is_counted_quickly(fixture: Fixture) {
     let sets: Vec<_> = (0..30).map(|number| crate::fixture::tags(&[("set", &number.to_string())])).collect();
     let mut last = None;
@@ -139,8 +139,8 @@ async fn a_long_queue_is_counted_quickly(fixture: Fixture) {
     assert!(started.elapsed() < std::time::Duration::from_secs(5), "{:?}", started.elapsed());
 }
 
-/// Jobs of all ages, in ties and across all levels of buckets, some of them canceled or taken: both rankings equal what
-/// `coder_domain::queue` computes from the whole list.
+/// Jobs of all ages, with ties and across all levels of buckets, some of them canceled or acquired: both orders equal
+/// those that `coder_domain::queue` computes from the whole list.
 async fn ranks_agree_with_the_pure_ranking(fixture: Fixture) {
     let sets = ["a1", "a1b2", "b2", "c3"].map(set);
     let mut waiting = Vec::new();
@@ -149,7 +149,7 @@ async fn ranks_agree_with_the_pure_ranking(fixture: Fixture) {
         if number % 5 == 0 {
             job.initiator_id = UserId::PREBUILDS;
         }
-        // Distances of microseconds, seconds, minutes, hours and days, in no order.
+        // Distances of microseconds, seconds, minutes, hours and days, unordered.
         let distance = [0, 1, 900_000, 70_000_000, 5_000_000_000, 90_000_000_000];
         let micros = (number * 7919 % 160) * distance[usize::try_from(number % 6).unwrap()];
         let now = crate::fixture::at(0).checked_add(jiff::SignedDuration::from_micros(micros)).unwrap();
@@ -203,7 +203,7 @@ async fn ranks_agree_with_the_pure_ranking(fixture: Fixture) {
         assert_eq!(found, (want.position, want.size), "{job:?}");
     }
     drop(tx);
-    // Nothing is left behind when the queue has run empty.
+    // No rows are left when the queue is empty.
     while fixture.claim(daemon, &[1, 2, 3, 4]).await.is_some() {}
     let later = crate::fixture::at(100_000_000);
     let mut tx = fixture.store.single().await.unwrap();

@@ -1,4 +1,4 @@
-//! What the reaper and the explanation are told: silent, lost and unserved jobs, and the facts about daemons.
+//! The inputs of the reaper and the explanation: stale, lost and unserved jobs, and facts about daemons.
 
 use coder_domain::explain::{KeyState, Presence};
 use coder_domain::ids::{JobId, KeyId};
@@ -13,7 +13,7 @@ use crate::fixture::{Fixture, at, on_both_engines, tags};
 on_both_engines!(
     all_silent_jobs_are_reached_page_by_page,
     lost_jobs_end_by_when_they_were_lost,
-    waiting_jobs_are_told_by_kind,
+    waiting_jobs_are_grouped_by_requirements,
     facts_of_daemons,
 );
 
@@ -65,7 +65,7 @@ async fn lost_jobs_end_by_when_they_were_lost(fixture: Fixture) {
     assert_eq!(lost, [(false, Some(at(200))), (true, None), (false, None)]);
 }
 
-async fn waiting_jobs_are_told_by_kind(fixture: Fixture) {
+async fn waiting_jobs_are_grouped_by_requirements(fixture: Fixture) {
     let (a, b) = (tags(&[("site", "a")]), tags(&[("site", "b")]));
     let mut ids = Vec::new();
     for set in [&a, &b, &a] {

@@ -1,4 +1,4 @@
-//! Which columns hold secrets: each column of the schema is in the list, and those that hold secrets are encrypted.
+//! Columns with secrets: the list contains every column of the schema, and the columns with secrets are encrypted.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -18,8 +18,8 @@ use coder_store::{Document, Error, Location, StateKeys, Store, encryption, files
 use serde_json::json;
 use sqlx::{AssertSqlSafe, Connection as _, Row as _};
 
+use crate::encryption::{keys, with_keys};
 use crate::fixture::{Fixture, at, new_user, on_both_engines};
-use crate::sealed::{keys, with_keys};
 use crate::templates::{new_template, new_version};
 use crate::workspaces::{end, new_build, new_workspace};
 
@@ -29,10 +29,10 @@ on_both_engines!(
     a_server_without_the_key_or_with_another_says_so_at_its_start,
 );
 
-/// In every secret.
+/// Part of every secret.
 const CANARY: &str = "hunter2-of-the-canary";
 
-/// Each column with its class: `encrypted`, `hashed` (random or slow enough to hash, and never needed again), or `open`.
+/// Each column with its class: `encrypted`, `hashed` (random, or hashed slowly, and never needed in clear), or `open`.
 fn known() -> BTreeMap<(&'static str, &'static str), &'static str> {
     let line = |line: &'static str| {
         let (name, class) = line.split_once(' ').unwrap();
@@ -88,7 +88,7 @@ async fn every_column_is_known_as_secret_or_not(fixture: Fixture) {
         known.keys().map(|(table, column)| ((*table).to_owned(), (*column).to_owned())).collect();
     let found = columns(&fixture).await;
     let missing: Vec<_> = found.difference(&named).collect();
-    assert!(missing.is_empty(), "may these hold secrets? Say so in columns.txt: {missing:?}");
+    assert!(missing.is_empty(), "add these columns with their class to columns.txt: {missing:?}");
     assert_eq!(
         named.difference(&found).collect::<Vec<_>>(),
         Vec::<&(String, String)>::new(),
@@ -102,7 +102,7 @@ async fn every_column_is_known_as_secret_or_not(fixture: Fixture) {
     assert_eq!(classes, BTreeSet::from(["encrypted", "hashed", "open"]));
 }
 
-/// What was written, to be read again.
+/// The written rows, which are read again.
 struct Written {
     build: BuildId,
     job: JobId,
@@ -149,7 +149,7 @@ fn parameters() -> BTreeMap<String, String> {
     [("a password".to_owned(), CANARY.to_owned()), ("empty".to_owned(), String::new())].into()
 }
 
-/// Writes one of each kind with the store of the fixture.
+/// Writes one row of each kind.
 async fn write(fixture: &Fixture, name: &str) -> Written {
     let version = new_version(fixture, name).await;
     let template = new_template(fixture, name, &version).await;
@@ -229,7 +229,7 @@ async fn write(fixture: &Fixture, name: &str) -> Written {
     Written { build, job, version: version.id, import, resource: resource.id, file, long_file, user: user.id }
 }
 
-/// Reads all of it, everywhere where it is read.
+/// Reads all secrets with every function that reads them.
 async fn read(store: &Store, name: &str, written: &Written) -> Result<(), Error> {
     let mut tx = store.reader().await?;
     assert_eq!(jobs::get(&mut tx, written.import).await?.input, input("import"));
@@ -272,7 +272,7 @@ async fn read(store: &Store, name: &str, written: &Written) -> Result<(), Error>
     Ok(())
 }
 
-/// Every value of the columns that hold secrets is encrypted, each column has one, and no column has the secret.
+/// Every column that holds secrets has a value, all their values are encrypted, and no column contains the secret.
 async fn all_is_encrypted(fixture: &Fixture) {
     for (table, column) in encryption::rotation::columns() {
         let values = values(fixture, table, column).await;
@@ -290,7 +290,7 @@ async fn all_is_encrypted(fixture: &Fixture) {
 
 async fn secrets_are_encrypted_in_every_column_and_come_back(mut fixture: Fixture) {
     let plain = write(&fixture, "plain").await;
-    // As earlier releases stored it.
+    // The token as earlier releases stored it.
     let token = format!("update workspace_agents set auth_token = 'plain {CANARY}'");
     fixture.database().execute(&token).await;
     let without = with_keys(&fixture, &[]).await;
@@ -330,7 +330,7 @@ async fn secrets_are_encrypted_in_every_column_and_come_back(mut fixture: Fixtur
     read(&without, "sealed", &sealed).await.unwrap();
 }
 
-/// How many values are empty or null, which stay so.
+/// The number of empty or null values, which stay empty.
 async fn empty(fixture: &Fixture) -> u64 {
     let mut empty = 0;
     for (table, column) in encryption::rotation::columns() {
@@ -349,7 +349,7 @@ async fn a_server_without_the_key_or_with_another_says_so_at_its_start(fixture: 
         assert!(matches!(&error, Error::EncryptionKeyMissing { key } if *key == name), "{error}");
         assert!(error.to_string().contains("--state-encryption-keys"), "{error}");
     };
-    // A state of an earlier release, which kept no list.
+    // A state of an earlier release, which had no list of keys.
     let version = new_version(&fixture, "v1").await;
     let template = new_template(&fixture, "docker", &version).await;
     end(&fixture, version.job_id).await;
@@ -360,7 +360,7 @@ async fn a_server_without_the_key_or_with_another_says_so_at_its_start(fixture: 
     missing(start(&[]).await, 1);
     missing(start(&[2]).await, 1);
     start(&[1]).await.unwrap();
-    // From now on there is one.
+    // From now on the list exists.
     missing(start(&[]).await, 1);
     missing(start(&[2]).await, 1);
     start(&[2, 1]).await.unwrap();
@@ -369,7 +369,7 @@ async fn a_server_without_the_key_or_with_another_says_so_at_its_start(fixture: 
     encryption::complete(&both, at(21)).await.unwrap().unwrap();
     start(&[2]).await.unwrap();
     missing(start(&[1]).await, 2);
-    // Of two keys with one name only one is it.
+    // Two keys with one id are told apart.
     fixture.database().execute("update encryption_keys set proof = 'coder2'").await;
     missing(start(&[2]).await, 2);
 }

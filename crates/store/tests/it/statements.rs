@@ -1,4 +1,4 @@
-//! Every statement is accepted by both engines: this replaces checking SQL at compile time.
+//! Both engines accept every statement. This replaces a check of the SQL at compile time.
 
 use std::error::Error as _;
 
@@ -17,7 +17,7 @@ async fn every_statement_can_be_prepared(fixture: Fixture) {
     assert_eq!(refused, Vec::<String>::new());
 }
 
-/// A statement in a file that is missing from the list would escape the test above.
+/// The test above would miss a statement in a file that is not listed.
 #[test]
 fn every_file_with_statements_is_listed() {
     let list = include_str!("../../src/statements.rs");

@@ -1,4 +1,4 @@
-//! Templates, versions, and what an import found.
+//! Templates, versions and the results of imports.
 
 use std::collections::BTreeMap;
 

@@ -1,4 +1,4 @@
-//! Transactions: all or nothing, however they end; waiting is bounded; conflicts are retried.
+//! Transactions are atomic, waiting is bounded, and conflicts are retried.
 
 use std::time::{Duration, Instant};
 

@@ -20,7 +20,7 @@ on_both_engines!(
     a_workspace_is_found_listed_and_changed,
     names_are_free_after_deletion,
     builds_are_numbered_and_one_at_a_time,
-    states_are_kept_apart_and_carried_over,
+    states_belong_to_builds_and_are_copied,
     resources_agents_and_apps,
 );
 
@@ -75,7 +75,7 @@ pub(crate) async fn new_build(
         .store
         .write(async |tx| {
             jobs::insert(tx, &job, now).await?;
-            // The new job itself is not in the way: its build does not exist yet.
+            // The new job itself does not prevent its build, because the build does not exist yet.
             builds::insert(tx, &build, now).await
         })
         .await?;
@@ -188,7 +188,7 @@ async fn builds_are_numbered_and_one_at_a_time(fixture: Fixture) {
     tx.commit().await.unwrap();
 }
 
-async fn states_are_kept_apart_and_carried_over(fixture: Fixture) {
+async fn states_belong_to_builds_and_are_copied(fixture: Fixture) {
     let template = template(&fixture).await;
     let workspace = new_workspace(&fixture, &template, "dev").await.id;
     let (first, job, _) = new_build(&fixture, &template, workspace, Transition::Start).await.unwrap();

@@ -33,28 +33,24 @@ pub trait Service: Send + Sync + 'static {
     /// follows).
     fn acquire(&self, call: &mut Acquire) -> impl Future<Output = Result<(), Status>> + Send;
 
-    /// CommitQuota.
     fn commit_quota(
         &self,
         request: CommitQuotaRequest,
         canceled: CancellationToken,
     ) -> impl Future<Output = Result<CommitQuotaResponse, Status>> + Send;
 
-    /// UpdateJob.
     fn update_job(
         &self,
         request: UpdateJobRequest,
         canceled: CancellationToken,
     ) -> impl Future<Output = Result<UpdateJobResponse, Status>> + Send;
 
-    /// FailJob.
     fn fail_job(
         &self,
         job: FailedJob,
         canceled: CancellationToken,
     ) -> impl Future<Output = Result<(), Status>> + Send;
 
-    /// CompleteJob.
     fn complete_job(
         &self,
         job: CompletedJob,

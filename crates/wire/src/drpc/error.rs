@@ -101,7 +101,6 @@ impl Error {
         matches!(self, Self::NoAnswer | Self::Lost(_) | Self::Canceled)
     }
 
-    /// An error of the transport.
     pub(super) fn transport(error: io::Error) -> Self {
         match mux::Error::inside(&error) {
             Some(mux::Error::Reset) => Self::Reset,

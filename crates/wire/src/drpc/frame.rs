@@ -23,7 +23,6 @@ pub struct Kind(pub u8);
 impl Kind {
     /// Begins a call; the data is its name.
     pub const INVOKE: Self = Self(1);
-    /// One message.
     pub const MESSAGE: Self = Self(2);
     /// Ends the call with an error.
     pub const ERROR: Self = Self(3);
@@ -40,7 +39,6 @@ impl Kind {
 /// The content of one or more frames.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Packet {
-    /// What it is for.
     pub kind: Kind,
     /// The call on this byte stream, from 1.
     pub stream: u64,

@@ -27,7 +27,6 @@ pub struct Journal {
     pub serial: u64,
     /// Terraform's id of the sequence of states that it belongs to.
     pub lineage: String,
-    /// The state.
     pub state: Bytes,
 }
 
@@ -70,7 +69,6 @@ pub enum Error {
     Ended,
 }
 
-/// The transfer of one state.
 #[derive(Debug)]
 pub struct StateTransfer {
     size: usize,

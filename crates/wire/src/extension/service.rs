@@ -29,21 +29,18 @@ pub trait Service: Send + Sync + 'static {
         salvaged: bool,
     ) -> impl Future<Output = Result<Self::State, Status>> + Send;
 
-    /// Attach.
     fn attach(
         &self,
         request: AttachRequest,
         canceled: CancellationToken,
     ) -> impl Future<Output = Result<AttachResponse, Status>> + Send;
 
-    /// Hold.
     fn hold(
         &self,
         request: HoldRequest,
         canceled: CancellationToken,
     ) -> impl Future<Output = Result<HoldResponse, Status>> + Send;
 
-    /// Logs.
     fn logs(
         &self,
         request: LogsRequest,
@@ -66,21 +63,18 @@ pub trait Service: Send + Sync + 'static {
         canceled: CancellationToken,
     ) -> impl Future<Output = Result<JournalReceipt, Status>> + Send;
 
-    /// ReportSlots.
     fn report_slots(
         &self,
         report: SlotsReport,
         canceled: CancellationToken,
     ) -> impl Future<Output = Result<(), Status>> + Send;
 
-    /// ReportProgram.
     fn report_program(
         &self,
         report: ProgramReport,
         canceled: CancellationToken,
     ) -> impl Future<Output = Result<(), Status>> + Send;
 
-    /// ReportHealth.
     fn report_health(
         &self,
         report: HealthReport,

@@ -1,5 +1,5 @@
 //! The messages of the daemon protocol, of the agent and of the overlay network, generated from `proto/` by `cargo xtask codegen`.
-#![expect(missing_docs, clippy::all, reason = "generated code")]
+#![expect(clippy::all, reason = "generated code")]
 
 #[rustfmt::skip]
 pub mod provisioner;

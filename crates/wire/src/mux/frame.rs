@@ -3,7 +3,6 @@
 /// Length of a header in bytes.
 pub const HEADER: usize = 12;
 
-/// What a frame is for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Kind {
     /// Payload of a stream follows the header.

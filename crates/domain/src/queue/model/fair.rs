@@ -46,7 +46,6 @@ use crate::ids::{JobId, UserId};
 /// A waiting job. `S` identifies a set of requirements, for example organization, provisioner type and tag set id.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Job<S> {
-    /// Its id.
     pub id: JobId,
     /// The user who started it.
     pub initiator: UserId,
@@ -54,7 +53,6 @@ pub struct Job<S> {
     pub set: S,
     /// Whether it queues after people's jobs ([`crate::queue::is_automatic`]).
     pub automatic: bool,
-    /// When it was created.
     pub created_at: Timestamp,
 }
 

@@ -9,9 +9,7 @@ use crate::tags::{self, DaemonCapabilities, JobRequirements, TagSet};
 /// A pending job. Jobs that are started, canceled or ended do not belong here.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct PendingJob<'a> {
-    /// Its id.
     pub id: JobId,
-    /// Its organization.
     pub organization: OrganizationId,
     /// The type it needs.
     pub provisioner: &'a str,
@@ -19,7 +17,6 @@ pub struct PendingJob<'a> {
     pub tags: &'a TagSet,
     /// Whether the prebuilds user started it; such jobs sort last (QUE-1).
     pub prebuild: bool,
-    /// When it was created.
     pub created_at: Timestamp,
 }
 

@@ -13,7 +13,6 @@ pub enum TerraformSource {
     /// The first `terraform` and the first `tofu` in the directories of `PATH`.
     #[default]
     SearchPath,
-    /// This file.
     File(PathBuf),
     /// Files, and directories with programs in them or one level below: `DIR/terraform*`,
     /// `DIR/1.9.8/terraform`, `DIR/tofu*`. A missing one is an error when no other can be used.

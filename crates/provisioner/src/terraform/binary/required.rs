@@ -35,7 +35,6 @@ pub(crate) struct VersionRequirement {
     pub(crate) replaced: bool,
 }
 
-/// All requirements of a template.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub(crate) struct TemplateRequirements {
     pub(crate) requirements: Vec<VersionRequirement>,

@@ -203,7 +203,6 @@ impl Environment {
     }
 }
 
-/// The inputs of one step.
 #[derive(Clone, Copy)]
 pub(crate) struct StepInput<'a> {
     pub(crate) metadata: &'a pb::Metadata,

@@ -44,7 +44,6 @@ pub(crate) enum FetchError {
     Disk { path: PathBuf, reason: std::io::Error },
 }
 
-/// A server with releases.
 pub(super) struct ReleaseServer {
     base: Url,
     http: reqwest::Client,

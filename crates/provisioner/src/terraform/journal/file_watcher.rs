@@ -3,7 +3,6 @@
 use std::io;
 use std::path::Path;
 
-/// Watches one file.
 pub(crate) struct FileWatcher(imp::Watcher);
 
 impl FileWatcher {

@@ -25,7 +25,6 @@ pub(crate) struct PlanOutput {
     plan: Option<Plan>,
 }
 
-/// What to plan.
 #[derive(Clone, Copy)]
 pub(crate) struct PlanRequest<'a> {
     pub(crate) stage: &'static str,

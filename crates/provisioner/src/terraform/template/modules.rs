@@ -28,7 +28,6 @@ pub(crate) struct ModuleManifest {
     pub(crate) modules: Vec<ModuleEntry>,
 }
 
-/// One module of the manifest.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct ModuleEntry {
     /// The names of the calls that lead to it, joined by dots; empty for the template itself.

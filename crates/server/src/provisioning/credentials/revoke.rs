@@ -28,7 +28,6 @@ pub(crate) const NOTIFY_TIMEOUT: Duration = Duration::from_millis(300);
 pub enum Reason {
     /// Somebody deleted it.
     Deleted,
-    /// It expired.
     Expired,
 }
 

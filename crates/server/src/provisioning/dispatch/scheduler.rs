@@ -361,7 +361,6 @@ pub struct Claimed {
 }
 
 impl Claimed {
-    /// The job.
     #[must_use]
     pub const fn job(&self) -> JobId {
         self.job

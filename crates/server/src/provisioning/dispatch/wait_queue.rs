@@ -12,7 +12,6 @@ use coder_domain::tags::{self, DaemonCapabilities, DaemonIndex, JobRequirements,
 /// A group of daemons that can run the same jobs.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Domain {
-    /// Organization.
     pub organization: OrganizationId,
     /// Types served, sorted, without duplicates.
     pub provisioners: Vec<String>,

@@ -37,7 +37,6 @@ const VERSION_CHARACTERS: usize = 128;
 /// The secret and the key that a daemon joined with, and its address.
 #[derive(Clone, Debug)]
 pub struct PresentedKey {
-    /// The key.
     pub key: KeyId,
     /// The hash of the secret.
     pub secret: Sha256Digest,

@@ -16,7 +16,6 @@ use super::held_jobs::HeldJobs;
 pub struct DaemonIdentity {
     /// The daemon's row.
     pub daemon: DaemonId,
-    /// Its organization.
     pub organization: OrganizationId,
     /// The key that it joined with; a reserved id for other credentials.
     pub key: KeyId,

@@ -161,7 +161,6 @@ impl HeldJobs {
         self.changed.notify_one();
     }
 
-    /// The job was canceled.
     pub fn cancel(&self, job: JobId, at: Timestamp) {
         if let Some(hold) = self.state().jobs.get_mut(&job) {
             hold.canceled_at.get_or_insert(at);

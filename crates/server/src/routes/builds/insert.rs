@@ -27,22 +27,18 @@ use crate::context::App;
 use crate::http::{Caller, Error, Result};
 use crate::routes::{matching_daemons, templates, versions};
 
-/// A requested build.
 #[derive(Clone, Debug)]
 pub struct BuildRequest {
     /// What the build does.
     pub transition: Transition,
     /// The version; the last build's when `None`.
     pub version: Option<TemplateVersionId>,
-    /// The preset.
     pub preset: Option<PresetId>,
-    /// Parameter values.
     pub parameters: Vec<NameValue>,
     /// State to build on instead of the last one.
     pub state: Option<Vec<u8>>,
     /// Forget the resources instead of removing them.
     pub orphan: bool,
-    /// The reason.
     pub reason: Reason,
     /// Terraform's own debug log.
     pub debug: bool,
@@ -69,7 +65,6 @@ impl BuildRequest {
 pub struct InsertedBuild {
     /// The row.
     pub build: Build,
-    /// Its job.
     pub job: NewJob,
     /// Whether the server completed it at once: an orphan delete without a matching daemon (BLD-3).
     pub finished: bool,

@@ -85,7 +85,6 @@ pub async fn load(
     Ok(views)
 }
 
-/// One build by id.
 pub async fn load_id(app: &App, tx: &mut Tx, id: BuildId, detail: Detail) -> Result<WorkspaceBuild> {
     let build = workspaces::builds::get(tx, id).await?;
     let workspace = workspaces::find(tx, build.workspace_id).await?.ok_or_else(Error::not_found)?;
@@ -135,11 +134,9 @@ pub async fn inserted(
 pub struct ViewInput<'a> {
     /// The row.
     pub build: &'a Build,
-    /// Its job.
     pub job: &'a Job,
     /// Where the job waits.
     pub place: coder_store::jobs::queue::QueuePosition,
-    /// Its workspace.
     pub workspace: &'a Workspace,
     /// The workspace's owner.
     pub owner_name: String,
@@ -155,7 +152,6 @@ pub struct ViewInput<'a> {
     pub matched: MatchedProvisioners,
 }
 
-/// Builds the view.
 pub fn one(input: ViewInput<'_>) -> WorkspaceBuild {
     let ViewInput { build, job, workspace, .. } = input;
     WorkspaceBuild {

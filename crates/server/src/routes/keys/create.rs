@@ -29,7 +29,6 @@ use crate::http::{Caller, Error, Json, Result, body};
 use crate::routes::{random_name, users as accounts};
 use accounts::takeover;
 
-/// A requested key.
 struct KeyRequest {
     user: UserId,
     login_type: LoginType,

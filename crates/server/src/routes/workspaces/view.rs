@@ -40,7 +40,6 @@ pub async fn load(app: &App, tx: &mut Tx, caller: &Caller, rows: Vec<Row>) -> Re
     Ok(rows.into_iter().filter_map(view).collect())
 }
 
-/// One workspace.
 pub async fn load_one(app: &App, tx: &mut Tx, caller: &Caller, row: Row) -> Result<Workspace> {
     load(app, tx, caller, vec![row]).await?.pop().ok_or_else(Error::not_found)
 }

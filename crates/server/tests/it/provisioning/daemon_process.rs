@@ -15,7 +15,6 @@ use tokio::io::{AsyncReadExt, AsyncWriteExt, DuplexStream, duplex};
 
 use super::*;
 
-/// One connection of a daemon.
 pub(super) struct DaemonConnection {
     pub(super) id: DaemonId,
     pub(super) calls: Client,
@@ -188,7 +187,6 @@ pub(super) fn held(job: JobId, token: &Bytes) -> HeldJob {
     HeldJob { job_id: job.to_string(), token: token.clone(), next_sequence: 1 }
 }
 
-/// A state of this serial.
 pub(super) fn state(job: JobId, token: &Bytes, lineage: &str, serial: u64) -> Journal {
     let text = format!(r#"{{"serial":{serial},"lineage":"{lineage}"}}"#);
     Journal {
@@ -200,7 +198,6 @@ pub(super) fn state(job: JobId, token: &Bytes, lineage: &str, serial: u64) -> Jo
     }
 }
 
-/// The next notification.
 pub(super) async fn next_notification(
     notifications: &mut extension::Notifications,
 ) -> notification::Notification {

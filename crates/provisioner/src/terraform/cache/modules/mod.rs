@@ -43,7 +43,6 @@ pub(crate) struct ModuleCache {
     seals: Seals,
 }
 
-/// The key of a cached module.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct ModuleKey(String);
 

@@ -7,7 +7,6 @@ use crate::terraform::binary::program::Product;
 pub(crate) enum ModuleSource {
     /// A directory relative to the caller.
     Local,
-    /// A registry.
     Registry(RegistryAddress),
     /// A git repository.
     Git {
@@ -25,7 +24,6 @@ pub(crate) enum ModuleSource {
     Other,
 }
 
-/// A module in a registry.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct RegistryAddress {
     /// `None` for the default registry of the program.
@@ -164,7 +162,6 @@ impl RegistryAddress {
         })
     }
 
-    /// The host of the registry.
     pub(crate) fn host(&self, product: Product) -> &str {
         self.host.as_deref().unwrap_or(match product {
             Product::Terraform => "registry.terraform.io",

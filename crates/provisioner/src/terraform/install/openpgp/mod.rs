@@ -49,7 +49,6 @@ struct TrustedKey {
     valid: std::ops::Range<u64>,
 }
 
-/// The trusted keys.
 #[derive(Debug)]
 pub(super) struct Keys(Vec<TrustedKey>);
 

@@ -14,7 +14,6 @@ use crate::terraform::resources::state::Resource;
 
 pub(super) const NAME_PATTERN: &str = "(?i)^[a-z0-9](-?[a-z0-9])*$";
 
-/// An agent that has an owner.
 struct OwnedAgent {
     /// The label of its owner.
     owner: String,
