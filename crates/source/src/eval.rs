@@ -181,32 +181,10 @@ impl Evaluator<'_> {
             (Some(_), Some(Type::Any)) | (None, _) | (_, None) => Ok(expected),
             (Some(Type::Any), Some(other)) => other.convert(&expected, &self.budget),
             (Some(ty), Some(other)) => match Type::common(&[ty, other], &self.budget)? {
-                Some(ty) => {
-                    if ty.is_open() && !self.has_one_type(&expected)? {
-                        return failed("the elements of a result have no type in common");
-                    }
-                    ty.convert(&expected, &self.budget)
-                }
+                Some(ty) => ty.convert(&expected, &self.budget),
                 None => failed("the two results of a condition have no type in common"),
             },
         }
-    }
-
-    /// Whether all elements of a value have one type.
-    fn has_one_type(&self, value: &Value) -> Result<bool> {
-        let items: Vec<_> = match value {
-            Value::List(list) => list.items.iter().collect(),
-            Value::Map(map) => map.items.values().collect(),
-            _ => Vec::new(),
-        };
-        let types: Vec<_> =
-            items.into_iter().map(|item| Type::of(item, &self.budget)).collect::<Result<_>>()?;
-        for pair in types.windows(2) {
-            if !pair[0].same(&pair[1], &self.budget)? {
-                return Ok(false);
-            }
-        }
-        Ok(true)
     }
 
     fn binary(

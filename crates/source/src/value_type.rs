@@ -229,7 +229,19 @@ impl Type {
     }
 
     fn tuples_as_list(tuples: &[Self], budget: &Budget) -> Result<Option<Self>> {
-        Ok(Self::common(&Self::parts(tuples), budget)?.map(|of| Self::List(Rc::new(of))))
+        let Some(of) = Self::common(&Self::parts(tuples), budget)? else { return Ok(None) };
+        Self::if_all_convert(tuples, Self::List(Rc::new(of)), budget)
+    }
+
+    /// The common type, if there is a conversion for each of these types. With a null among the elements the common type
+    /// is open, and elements of one tuple may still have nothing in common.
+    fn if_all_convert(types: &[Self], common: Self, budget: &Budget) -> Result<Option<Self>> {
+        for ty in types {
+            if !ty.converts_to(&common, budget)? {
+                return Ok(None);
+            }
+        }
+        Ok(Some(common))
     }
 
     fn of_objects(types: &[Self], budget: &Budget) -> Result<Option<Self>> {
@@ -238,8 +250,8 @@ impl Type {
             .filter_map(|ty| if let Self::Object(object) = ty { Some(object) } else { None })
             .collect();
         if objects.windows(2).any(|pair| !pair[0].keys().eq(pair[1].keys())) {
-            let of = Self::common(&Self::parts(types), budget)?;
-            return Ok(of.map(|of| Self::Map(Rc::new(of))));
+            let Some(of) = Self::common(&Self::parts(types), budget)? else { return Ok(None) };
+            return Self::if_all_convert(types, Self::Map(Rc::new(of)), budget);
         }
         let mut attributes = Vec::new();
         for name in objects.iter().take(1).flat_map(|object| object.keys()) {
@@ -446,11 +458,6 @@ impl Type {
         }
         let items = items.iter().map(|item| one.convert(item, budget)).collect::<Result<_>>()?;
         Ok((one, items))
-    }
-
-    /// Whether this is a collection with an unknown element type.
-    pub(crate) fn is_open(&self) -> bool {
-        matches!(self, Self::List(of) | Self::Set(of) | Self::Map(of) if matches!(**of, Self::Any))
     }
 
     const fn described(&self) -> &'static str {

@@ -138,6 +138,10 @@ fn generated() -> Vec<String> {
         all.push(format!("tolist([{a}, {b}, {}])", random.any()));
         all.push(format!("tomap({{ a = {a}, b = {b} }})"));
     }
+    for _ in 0..600 {
+        let (a, b) = (random.one(pools::BRANCHES), random.one(pools::BRANCHES));
+        all.push(format!("{} ? {a} : {b}", random.one(&["true", "false"])));
+    }
     all.extend(examples::EXAMPLES.iter().map(|&example| example.to_owned()));
     let valid = |text: &String| text.parse::<hcl_edit::expr::Expression>().is_ok();
     all.retain(valid);
