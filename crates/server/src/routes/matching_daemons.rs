@@ -11,7 +11,8 @@ use crate::context::App;
 use crate::http::Result;
 use crate::provisioning::session::presence::{STALE_AFTER, seen_within_of};
 
-/// Counts the daemons that match `demand`, online ones as of `at`.
+/// Counts the daemons that match `demand`. Daemons that can take a job as of `at` are available: they are online, healthy and
+/// not draining.
 pub async fn count(
     app: &App,
     tx: &mut Tx,
@@ -21,7 +22,7 @@ pub async fn count(
     let mut counted = MatchedProvisioners::default();
     for alike in able(app, tx, demand, at).await? {
         counted.count += alike.daemons;
-        counted.available += alike.online;
+        counted.available += alike.available;
         counted.most_recently_seen = counted.most_recently_seen.max(Some(alike.last_seen_at));
     }
     Ok(counted)

@@ -64,6 +64,8 @@ record! {
         pub daemons: i64,
         /// How many of them are online.
         pub online: i64,
+        /// How many of them are online, healthy and not draining: these can take a job.
+        pub available: i64,
         /// When one of them was last seen.
         pub last_seen_at: Timestamp = "last_seen_us",
     }
@@ -269,16 +271,21 @@ statements! { "provisioner_daemons";
             where job.worker_id = daemon.id and job.completed_us is null))
         order by daemon.created_us desc, daemon.id desc"));
     /// Returns at least one row, which has the newest tag set.
-    ALIKE = sql("select alike.provisioners, alike.tags, alike.daemons, alike.last_seen_us, alike.online,
-        newest.id as newest from (select coalesce(max(id), 0) as id from tag_sets) as newest left join (
-        select daemon.provisioners, daemon.tags, count(*) as daemons, max(daemon.last_seen_us) as last_seen_us,
-        sum(case when daemon.left_us is null and ((daemon.last_seen_us >= $2 and daemon.last_seen_us <= $4)
+    ALIKE = sql("select alike.provisioners, alike.tags, alike.daemons, alike.online, alike.available,
+        alike.last_seen_us, newest.id as newest
+        from (select coalesce(max(id), 0) as id from tag_sets) as newest left join (
+        select known.provisioners, known.tags, count(*) as daemons, max(known.last_seen_us) as last_seen_us,
+        sum(case when known.is_online then 1 else 0 end) as online,
+        sum(case when known.is_online and known.problem = '' and not known.draining then 1 else 0 end) as available
+        from (select daemon.provisioners, daemon.tags, daemon.tag_set_id, daemon.last_seen_us, daemon.problem,
+            daemon.draining, daemon.left_us is null and ((daemon.last_seen_us >= $2 and daemon.last_seen_us <= $4)
             or daemon.id in (select value from json_each($5))
-            or substr(daemon.connection, 1, 36) in (select value from json_each($6))) then 1 else 0 end) as online
-        from provisioner_daemons as daemon join provisioner_keys as joined on joined.id = daemon.key_id
-        where daemon.organization_id = $1 and daemon.tag_set_id in (select cast(value as bigint) from json_each($3))
-        and daemon.last_seen_us is not null and joined.revoked_us is null
-        group by daemon.provisioners, daemon.tag_set_id, daemon.tags) as alike on true");
+            or substr(daemon.connection, 1, 36) in (select value from json_each($6))) as is_online
+            from provisioner_daemons as daemon join provisioner_keys as joined on joined.id = daemon.key_id
+            where daemon.organization_id = $1
+            and daemon.tag_set_id in (select cast(value as bigint) from json_each($3))
+            and daemon.last_seen_us is not null and joined.revoked_us is null) as known
+        group by known.provisioners, known.tag_set_id, known.tags) as alike on true");
     SET_SLOTS = sql("update provisioner_daemons set slots = $2, busy = $3, draining = $4 where id = $1
         and (slots <> $2 or busy <> $3 or draining <> $4)");
     SET_HEALTH = sql("update provisioner_daemons set problem = $2, problem_detail = $3 where id = $1

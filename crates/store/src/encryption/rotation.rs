@@ -1,6 +1,8 @@
 //! Lists every column that holds secrets, and re-encrypts their values (`coder server states`, and each start of a
 //! server with a new key). Servers may be running meanwhile.
 
+use std::collections::BTreeMap;
+
 use coder_domain::ids::{BuildId, JobId, UserId};
 use coder_domain::secret::Secret;
 
@@ -317,20 +319,25 @@ pub(crate) async fn hash_tokens(store: &Store) -> Result<()> {
     }
 }
 
-/// The values that cannot be read with the store's keys.
+/// The values that cannot be read with the store's keys: one violation for each missing key, and one for each other value.
 pub async fn list_undecryptable(store: &Store) -> Result<Vec<Violation>> {
     let mut tx = store.reader().await?;
     let keys = tx.state_keys();
+    let invariant = "every secret can be decrypted";
     let mut found = Vec::new();
+    let mut missing = BTreeMap::<String, usize>::new();
     for column in SECRET_COLUMNS {
         let mut after = String::new();
         loop {
             let rows = tx.fetch(column.list, column.page(&after)).await?;
             for row in &rows {
                 after = row.get("id")?;
-                if let Err(error) = column.read(row, &after, &keys) {
-                    let invariant = "every secret can be decrypted";
-                    found.push(Violation { invariant, id: after.clone(), detail: error.to_string() });
+                match column.read(row, &after, &keys) {
+                    Ok(()) => {}
+                    Err(Error::RowKeyMissing { key, .. }) => *missing.entry(key).or_default() += 1,
+                    Err(error) => {
+                        found.push(Violation { invariant, id: after.clone(), detail: error.to_string() });
+                    }
                 }
             }
             if rows.is_empty() {
@@ -338,6 +345,13 @@ pub async fn list_undecryptable(store: &Store) -> Result<Vec<Violation>> {
             }
         }
     }
+    found.extend(missing.into_iter().map(|(key, count)| Violation {
+        invariant,
+        detail: format!(
+            "{count} values are encrypted with this key, which is not configured: add it to --state-encryption-keys"
+        ),
+        id: format!("key {key}"),
+    }));
     Ok(found)
 }
 

@@ -3,7 +3,7 @@
 use coder_domain::ids::KeyId;
 use coder_domain::tags::TagSet;
 use coder_store::daemons::{Filter, Liveness, NewDaemon};
-use coder_store::{daemons, jobs};
+use coder_store::{Tx, daemons, jobs};
 
 use crate::fixture::{Fixture, at, on_both_engines, tags};
 
@@ -15,6 +15,7 @@ on_both_engines!(
     daemons_are_listed_newest_first,
     current_and_previous_jobs,
     silent_daemons_are_purged_unless_they_own_a_job,
+    unhealthy_or_draining_daemons_are_online_and_not_available,
 );
 
 fn join(fixture: &Fixture, name: &str, key_id: KeyId, tags: &TagSet) -> NewDaemon {
@@ -106,5 +107,27 @@ async fn silent_daemons_are_purged_unless_they_own_a_job(fixture: Fixture) {
     );
     assert!(daemons::find(&mut tx, busy).await.unwrap().is_some());
     assert!(daemons::find(&mut tx, idle).await.unwrap().is_none());
+    tx.commit().await.unwrap();
+}
+
+async fn unhealthy_or_draining_daemons_are_online_and_not_available(fixture: Fixture) {
+    let ill = fixture.daemon("ill", &TagSet::untagged()).await;
+    let leaving = fixture.daemon("leaving", &TagSet::untagged()).await;
+    fixture.daemon("well", &TagSet::untagged()).await;
+    let mut tx = fixture.store.begin().await.unwrap();
+    let seen = Liveness { since: at(0), until: at(1000), ..Liveness::default() };
+    let sets = vec![coder_store::tag_sets::intern(&mut tx, &TagSet::untagged()).await.unwrap()];
+    let counts = async |tx: &mut Tx| {
+        let (found, _) = daemons::list_matched(tx, fixture.organization, &sets, &seen).await.unwrap();
+        let [matched] = &found[..] else { panic!("one group: {found:?}") };
+        (matched.daemons, matched.online, matched.available)
+    };
+    assert_eq!(counts(&mut tx).await, (3, 3, 3));
+    daemons::update_health(&mut tx, ill, "no Terraform", "install it").await.unwrap();
+    assert_eq!(counts(&mut tx).await, (3, 3, 2));
+    daemons::update_slots(&mut tx, leaving, 1, 0, true).await.unwrap();
+    assert_eq!(counts(&mut tx).await, (3, 3, 1));
+    daemons::update_health(&mut tx, ill, "", "").await.unwrap();
+    assert_eq!(counts(&mut tx).await, (3, 3, 2));
     tx.commit().await.unwrap();
 }
