@@ -191,6 +191,8 @@ pub struct Limits {
     pub files_per_minute: u32,
     /// Open connections, without upgraded ones; at most half of the open files of the process.
     pub connections: usize,
+    /// Open WebSockets of one user; daemons with a provisioner key do not count.
+    pub websockets_per_user: usize,
     /// Time for the head of a request, and for a TLS handshake.
     pub head_timeout: Duration,
     /// Time between two requests on one connection.
@@ -219,6 +221,7 @@ impl Default for Limits {
             login_per_minute: 60,
             files_per_minute: 12,
             connections: 16_384,
+            websockets_per_user: 1000,
             head_timeout: Duration::from_secs(20),
             idle_timeout: Duration::from_secs(75),
             proxy_idle_timeout: Duration::from_secs(660),

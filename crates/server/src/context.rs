@@ -47,6 +47,8 @@ pub struct Ctx {
     pub memory: Memory,
     /// Requests per minute.
     pub rates: RateLimits,
+    /// Open WebSockets per user.
+    pub websockets: Arc<WebSocketLimit>,
     pub external_auth: ExternalAuthProviders,
     /// Relay, coordinator, and the users connected to it.
     pub network: Network,

@@ -19,6 +19,7 @@ use crate::http::connection_limit::ConnectionLimit;
 use crate::http::limits::RateLimits;
 use crate::http::listen::Listener;
 use crate::http::tls;
+use crate::http::websocket_limit::WebSocketLimit;
 use crate::lifecycle::Lifecycle;
 use crate::memory::Memory;
 use crate::metrics;
@@ -190,6 +191,7 @@ pub async fn context(config: Config, deps: Deps) -> Result<App, Error> {
     let scheduler = Scheduler::new(store.clone(), clock.clone(), events.clone());
     let passwords = password::Hasher::new(config.sessions.password_concurrency);
     let rates = RateLimits::new(&config.limits);
+    let websockets = WebSocketLimit::new(config.limits.websockets_per_user);
     let memory = Memory::new(&config.limits);
     let external_auth = ExternalAuthProviders::new(&config.external_auth)?;
     let network = Network::load(&store, &config).await?;
@@ -206,6 +208,7 @@ pub async fn context(config: Config, deps: Deps) -> Result<App, Error> {
         passwords,
         memory,
         rates,
+        websockets,
         external_auth,
         network,
         metrics: Metrics::default(),

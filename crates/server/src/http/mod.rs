@@ -17,6 +17,7 @@ pub mod search;
 pub mod tls;
 pub mod upgrade;
 pub mod warnings;
+pub mod websocket_limit;
 
 pub use access_url::AccessUrl;
 pub use body::{Json, NoContent};

@@ -13,6 +13,7 @@ use uuid::Uuid;
 
 use crate::authn::csrf;
 use crate::authn::session;
+use crate::config::Config;
 use crate::context::App;
 use crate::http::caller::Caller;
 use crate::http::error::Error;
@@ -76,8 +77,8 @@ pub async fn outermost(State(app): State<App>, mut request: Request, next: Next)
     response
 }
 
-/// Redirects browsers that used another host name to the access URL, if that is configured. Only pages redirect: clients
-/// and daemons do not follow redirects.
+/// Redirects browsers that used another host name, or HTTP instead of HTTPS, to the access URL, if that is configured. Only
+/// pages redirect: clients and daemons do not follow redirects.
 fn redirect_to_access_url(app: &App, request: &Request) -> Option<Response> {
     let url = app.config.access_url.as_ref().filter(|_| app.config.redirect_to_access_url)?;
     let path = request.uri().path();
@@ -87,12 +88,25 @@ fn redirect_to_access_url(app: &App, request: &Request) -> Option<Response> {
         || url.host_str().map(str::to_owned),
         |port| Some(format!("{}:{port}", url.host_str()?)),
     )?;
-    if !is_page || host.eq_ignore_ascii_case(&own_host) {
+    let is_insecure = url.scheme() == "https" && is_unencrypted(&app.config, request);
+    if !is_page || (host.eq_ignore_ascii_case(&own_host) && !is_insecure) {
         return None;
     }
     let target = request.uri().path_and_query().map_or(path, http::uri::PathAndQuery::as_str);
     let location = url.join(target).ok()?;
     Some(axum::response::Redirect::temporary(location.as_str()).into_response())
+}
+
+/// Whether a browser certainly used HTTP. Behind a proxy that terminates TLS, every request reaches this server over HTTP; a
+/// redirect of those would never end. So the proxy's word decides, and without it whether this server listens for HTTPS.
+fn is_unencrypted(config: &Config, request: &Request) -> bool {
+    if request.extensions().get::<Encrypted>().is_some() {
+        return false;
+    }
+    match request.headers().get("x-forwarded-proto") {
+        Some(scheme) => scheme.as_bytes().eq_ignore_ascii_case(b"http"),
+        None => config.listen.https.is_some(),
+    }
 }
 
 /// Applies the limit of the whole API, which runs before authentication (http-api 1.9), and calls the route.
@@ -260,6 +274,36 @@ mod tests {
             let request = Request::builder().uri(given).body(Body::empty()).unwrap();
             assert_eq!(strip_slash(request).uri().to_string(), want, "{given}");
         }
+    }
+
+    #[test]
+    fn only_certain_http_requests_count_as_unencrypted() {
+        let https = crate::config::Https {
+            address: ([127, 0, 0, 1], 0).into(),
+            certificates: Vec::new(),
+            min_version: crate::config::TlsVersion::default(),
+            client_ca: None,
+            client_auth: crate::config::ClientAuth::default(),
+        };
+        let mut listening = Config::default();
+        listening.listen.https = Some(https);
+        let check = |config: &Config, proxy: Option<&str>, tls: bool, want: bool| {
+            let mut request = Request::builder();
+            if let Some(scheme) = proxy {
+                request = request.header("x-forwarded-proto", scheme);
+            }
+            let mut request = request.body(Body::empty()).unwrap();
+            if tls {
+                request.extensions_mut().insert(Encrypted);
+            }
+            assert_eq!(is_unencrypted(config, &request), want, "{proxy:?}, TLS {tls}");
+        };
+        check(&listening, None, false, true);
+        check(&listening, None, true, false);
+        check(&listening, Some("https"), false, false);
+        check(&Config::default(), None, false, false);
+        check(&Config::default(), Some("HTTP"), false, true);
+        check(&Config::default(), Some("https"), false, false);
     }
 
     #[test]

@@ -1,11 +1,14 @@
-//! Requests per minute (http-api 1.9).
+//! Requests per minute (http-api 1.9), and open WebSockets per user.
 
 use axum::body::Body;
 use coder_server::Config;
+use coder_testkit::wait::poll_until;
 use http::Request;
 use serde_json::json;
+use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
+use tokio::net::TcpStream;
 
-use crate::harness::{PASSWORD, TestServer, tar};
+use crate::harness::{PASSWORD, TestServer, settings, tar};
 
 #[tokio::test]
 async fn the_api_is_limited_by_address_and_path() {
@@ -110,4 +113,44 @@ async fn owners_may_bypass_the_file_limit_and_others_are_told_not_to() {
     assert_eq!(upload(&owner, true).await, 200);
     assert_eq!(upload(&member, true).await, 428);
     assert_eq!(upload(&member, false).await, 201, "callers have limits of their own");
+}
+
+/// Asks for a WebSocket. Returns the status line and the connection.
+async fn open_websocket(address: std::net::SocketAddr, token: &str, path: &str) -> (String, TcpStream) {
+    let mut stream = TcpStream::connect(address).await.unwrap();
+    let head = format!(
+        "GET {path} HTTP/1.1\r\nhost: x\r\ncoder-session-token: {token}\r\nconnection: Upgrade\r\nupgrade: websocket\r\n\
+         sec-websocket-version: 13\r\nsec-websocket-key: dGhlIHNhbXBsZSBub25jZQ==\r\n\r\n"
+    );
+    stream.write_all(head.as_bytes()).await.unwrap();
+    let mut line = Vec::new();
+    while !line.ends_with(b"\r\n") {
+        line.push(stream.read_u8().await.unwrap());
+    }
+    (String::from_utf8(line).unwrap(), stream)
+}
+
+#[tokio::test]
+async fn websockets_of_one_user_are_bounded() {
+    let server = TestServer::sqlite().await;
+    let owner = server.owner().await;
+    let member = server.user(&owner, "member", &["template-admin"]).await;
+    let (version, _) = server.version(&owner, json!({})).await;
+    let mut config = settings();
+    config.limits.websockets_per_user = 1;
+    let (address, stop) = server.listening_with(config).await;
+    let logs = format!("/api/v2/templateversions/{version}/logs?follow");
+    let serve = "/api/v2/organizations/default/provisionerdaemons/serve?provisioner=terraform&name=d&tag=scope%3Duser";
+    let (status, follower) = open_websocket(address, &owner, &logs).await;
+    assert!(status.contains(" 101 "), "{status}");
+    for path in [&logs[..], serve] {
+        let (status, _) = open_websocket(address, &owner, path).await;
+        assert!(status.contains(" 429 "), "{path}: {status}");
+    }
+    let (status, _) = open_websocket(address, &member, &logs).await;
+    assert!(status.contains(" 101 "), "another user has a limit of their own: {status}");
+    drop(follower);
+    let is_admitted = async || open_websocket(address, &owner, &logs).await.0.contains(" 101 ").then_some(());
+    poll_until("the closed one does not count any more", is_admitted).await;
+    stop.cancel();
 }

@@ -162,7 +162,7 @@ async fn browsers_get_errors_as_pages_and_clients_as_json() {
 }
 
 #[tokio::test]
-async fn browsers_are_sent_to_the_access_url_when_that_is_wished_for() {
+async fn browsers_are_redirected_to_the_access_url_when_configured() {
     let access_url = Some("https://coder.example.com".parse().unwrap());
     let config = Config { access_url, redirect_to_access_url: true, ..settings() };
     let server = TestServer::sqlite_with(config).await;
@@ -176,6 +176,14 @@ async fn browsers_are_sent_to_the_access_url_when_that_is_wished_for() {
     );
     assert_eq!(ask("/login", "coder.example.com").await, None);
     assert_eq!(ask("/api/v2/buildinfo", "other").await, None);
+    let over = async |scheme: &str| {
+        let request =
+            Request::get("/login").header("host", "coder.example.com").header("x-forwarded-proto", scheme);
+        let answer = server.send(request.body(Body::empty()).unwrap()).await;
+        answer.headers.get("location").map(|to| to.to_str().unwrap().to_owned())
+    };
+    assert_eq!(over("http").await.as_deref(), Some("https://coder.example.com/login"));
+    assert_eq!(over("https").await, None);
 }
 
 #[tokio::test]

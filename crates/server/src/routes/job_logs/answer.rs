@@ -16,7 +16,7 @@ use http::header::{self, HeaderValue};
 use crate::context::App;
 use crate::http::params::Query;
 use crate::http::upgrade;
-use crate::http::{Json, Result};
+use crate::http::{Caller, Json, Result};
 
 use super::follow;
 use super::lines::{PAGE_LINES, view};
@@ -39,12 +39,14 @@ impl LogQuery {
 /// Answers with the lines of a job that the caller may see.
 pub(super) async fn answer(
     app: App,
+    caller: &Caller,
     job: JobId,
     query: LogQuery,
     path: &'static str,
     mut request: Request,
 ) -> Result<Response> {
     if query.follow {
+        let permit = app.websockets.admit(caller.user.id)?;
         let upgrade = match upgrade::check(&mut request) {
             Ok(upgrade) => upgrade,
             Err(refused) => return Ok(refused.into_response()),
@@ -52,10 +54,10 @@ pub(super) async fn answer(
         let (response, connection) = upgrade.accept();
         let counted = app.metrics.socket(path);
         app.clone().lifecycle.spawn("log follower", async move {
-            let _counted = counted;
+            let _open = (counted, permit);
             match connection.await {
                 Ok(connection) => follow::follow(&app, job, query.after, connection).await,
-                Err(error) => tracing::debug!(%error, "the connection was gone before the log was followed"),
+                Err(error) => tracing::debug!(%error, "the follower disconnected before the log was sent"),
             }
         });
         return Ok(response);

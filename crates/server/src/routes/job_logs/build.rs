@@ -22,5 +22,5 @@ pub async fn build(
 ) -> Result<Response> {
     let log_query = LogQuery::read(&query)?;
     let (build, _) = builds::find::by_id(&mut app.store.reader().await?, &caller, id, Action::Read).await?;
-    answer(app, build.job_id, log_query, paths::BUILD_LOGS, request).await
+    answer(app, &caller, build.job_id, log_query, paths::BUILD_LOGS, request).await
 }

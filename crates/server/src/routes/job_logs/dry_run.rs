@@ -20,5 +20,5 @@ pub async fn dry_run(
 ) -> Result<Response> {
     let log_query = LogQuery::read(&query)?;
     let job = dry_runs::find(&mut app.store.reader().await?, &caller, names).await?.1.id;
-    answer(app, job, log_query, paths::DRY_RUN_LOGS, request).await
+    answer(app, &caller, job, log_query, paths::DRY_RUN_LOGS, request).await
 }

@@ -22,5 +22,5 @@ pub async fn version(
 ) -> Result<Response> {
     let log_query = LogQuery::read(&query)?;
     let job = versions::find::by_id(&mut app.store.reader().await?, &caller, id, Action::Read).await?.job_id;
-    answer(app, job, log_query, paths::VERSION_LOGS, request).await
+    answer(app, &caller, job, log_query, paths::VERSION_LOGS, request).await
 }

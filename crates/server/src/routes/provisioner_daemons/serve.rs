@@ -25,6 +25,7 @@ async fn join(app: App, names: Names, request: Request) -> Result<Response> {
     let peer = Peer::of(&request, &app.config.proxies);
     let (parts, body) = request.into_parts();
     let authenticated = authenticate::authenticate(&app, &organization, &parts, peer).await?;
+    let permit = authenticated.user.map(|user| app.websockets.admit(user)).transpose()?;
     // The URL at which the daemon reached the server. Workspaces get the same.
     let AccessUrl(address) = AccessUrl::of(&app.config, &parts.headers, &parts.extensions);
     let mut request = Request::from_parts(parts, body);
@@ -66,7 +67,7 @@ async fn join(app: App, names: Names, request: Request) -> Result<Response> {
     let (response, connection) = upgrade.accept();
     let counted = app.metrics.socket(paths::SERVE);
     app.lifecycle.spawn("daemon session", async move {
-        let _counted = counted;
+        let _open = (counted, permit);
         match connection.await {
             Ok(connection) => session.run(Socket::server(connection)).await,
             Err(error) => {
