@@ -1,5 +1,5 @@
-//! The way back for administrators who are locked out. It works on the database, while servers run on it or not: whoever
-//! has the database needs nobody's password.
+//! Recovery of access for administrators who are locked out. It works directly on the database, whether servers are
+//! running or not, and needs no password.
 
 use coder_domain::ids::UserId;
 use coder_domain::rbac::{OrgRole, SiteRole};
@@ -20,7 +20,7 @@ pub enum Error {
     /// Nobody has this name or address.
     #[error("there is no user with the name or e-mail address {0:?}")]
     NoSuchUser(String),
-    /// The account logs in elsewhere.
+    /// The account signs in at another provider.
     #[error("the user {0:?} does not log in with a password")]
     NoPassword(String),
     /// A user name, e-mail address or password that no account may have.
@@ -77,7 +77,7 @@ pub async fn reset_password(
             return Err(Error::NoPassword(found.username));
         }
         users::update_password(tx, found.id, &hash, now).await?;
-        // No session has the empty id, so none is kept.
+        // No session has an empty id, so no session is kept.
         sessions::delete_others(tx, found.id, "").await?;
         Event::new(Verb::Write, Kind::User, found.id.0, found.username.as_str())
             .secret("hashed_password")

@@ -144,7 +144,7 @@ impl Server {
             life.spawn("listener", listener.run(Arc::clone(&http), Arc::clone(&limit), life.clone()));
         }
         if let Some(listener) = self.metrics {
-            // A limit of its own, so that metrics can be read when the server is full.
+            // A separate limit, so that metrics can be read when the server has no free connection.
             let limit = ConnectionLimit::new(METRICS_CONNECTIONS, proxies.clone());
             life.spawn(
                 "metrics",

@@ -36,7 +36,7 @@ impl StoredFile {
     /// The next part; none at the end.
     ///
     /// # Errors
-    /// Only when the database fails, or the file is gone.
+    /// When the database fails, or the file does not exist any more.
     pub async fn next(&mut self) -> Result<Option<Bytes>, coder_store::Error> {
         if self.left <= 0 {
             return Ok(None);

@@ -231,7 +231,7 @@ mod tests {
             assert!(count(600).allowed);
         }
         assert!(!count(660).allowed, "the old minute still counts");
-        assert!(count(690).allowed, "half of it is gone");
+        assert!(count(690).allowed, "half of it is used");
         assert!(count(1200).allowed);
     }
 

@@ -69,7 +69,7 @@ impl Listener {
     }
 }
 
-/// A warning that anybody can cause, written at most once a minute.
+/// A warning that any client can cause. It is logged at most once a minute.
 #[derive(Debug, Default)]
 struct ThrottledWarning {
     written: Option<Instant>,

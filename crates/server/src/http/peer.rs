@@ -88,7 +88,7 @@ mod tests {
     #[test]
     fn the_rightmost_address_that_is_no_trusted_proxy_counts() {
         for (lines, want) in [
-            // What the client claimed stands left of what the proxy appended.
+            // The client's claims are left of the address that the proxy appended.
             (&["7.7.7.7, 1.2.3.4"][..], "1.2.3.4"),
             (&["7.7.7.7, 1.2.3.4, 10.0.0.9"], "1.2.3.4"),
             (&["10.0.0.1, 1.2.3.4,10.0.0.9 , fd00::1"], "1.2.3.4"),

@@ -1,4 +1,4 @@
-//! The text of HTML that stands in Markdown.
+//! The text of HTML inside Markdown.
 
 use std::borrow::Cow;
 

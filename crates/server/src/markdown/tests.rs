@@ -1,4 +1,4 @@
-//! Descriptions as plain text: as official servers render them, and within bounds whatever they contain.
+//! Descriptions as plain text: rendered as by official servers, and within bounds for any content.
 
 use serde::Deserialize;
 

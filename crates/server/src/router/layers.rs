@@ -179,8 +179,8 @@ pub async fn authenticate(
     Ok(response)
 }
 
-/// Refuses requests from pages of other origins to routes without authentication. They could log a person in as somebody
-/// else, or create the first user.
+/// Refuses requests from pages of other origins to routes without authentication. They could log a person in as another
+/// user, or create the first user.
 pub async fn refuse_foreign(State(app): State<App>, request: Request, next: Next) -> Result<Response, Error> {
     csrf::refuse_foreign(&app.config, request.headers(), request.extensions())?;
     Ok(next.run(request).await)

@@ -23,7 +23,7 @@ use crate::http::params::{Id, Names, id};
 use crate::http::{Caller, Error, Json, Result, body};
 use crate::routes::{announce, builds, jobs, matching_daemons, resources as views, versions};
 
-/// `POST /templateversions/{version}/dry-run`: for whoever may make workspaces with the version. The job's tags are
+/// `POST /templateversions/{version}/dry-run`: for users who may create workspaces with the version. The job's tags are
 /// those of the import (scheduling-and-auth 1.4).
 pub async fn create(
     State(app): State<App>,
@@ -126,7 +126,8 @@ pub async fn resources(
     Ok(Json(views::of_job(&app, &mut tx, job.id).await?))
 }
 
-/// `PATCH …/dry-run/{job}/cancel`: for whoever started it, if they may change the template (scheduling-and-auth 3.5).
+/// `PATCH …/dry-run/{job}/cancel`: for its initiator, who must also have the right to change the template
+/// (scheduling-and-auth 3.5).
 pub async fn cancel(State(app): State<App>, caller: Caller, names: Names) -> Result<Json<Message>> {
     let mut tx = app.store.reader().await?;
     let (version, job) = find(&mut tx, &caller, names).await?;
@@ -144,7 +145,7 @@ pub async fn cancel(State(app): State<App>, caller: Caller, names: Names) -> Res
     Ok(body::message("Job has been marked as canceled."))
 }
 
-/// The dry run a path names, if the caller may see it: its initiator, and whoever may read the initiator's workspaces.
+/// The dry run of a path, if the caller may see it: its initiator, and users who may read the initiator's workspaces.
 pub async fn find(tx: &mut Tx, caller: &Caller, names: Names) -> Result<(Version, Job)> {
     let [version, job] = names.take()?;
     let version = versions::find::by_id(tx, caller, id(&version)?, Action::Read).await?;

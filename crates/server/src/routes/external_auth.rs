@@ -74,7 +74,7 @@ pub async fn get(State(app): State<App>, caller: Caller, names: Names) -> Result
     }))
 }
 
-/// `DELETE /external-auth/{id}`: the provider is not told, its token merely forgotten.
+/// `DELETE /external-auth/{id}`: deletes the stored token. The provider is not notified.
 pub async fn delete(
     State(app): State<App>,
     caller: Caller,

@@ -28,7 +28,7 @@ mod tests {
     async fn a_clock_that_is_set_forward_or_back_is_noticed_once() {
         let limit = SignedDuration::from_secs(10);
         let (mut jump, mut now) = (ClockJump::default(), Timestamp::UNIX_EPOCH);
-        assert!(!jump.is_set(now, limit), "the first look knows nothing");
+        assert!(!jump.is_set(now, limit), "the first check has no earlier value");
         for (passed, moved, expected) in [
             (1, 1, false),
             (60, 60, false),

@@ -36,7 +36,7 @@ impl Task for ReapJobs {
         let limits = app.config.provisioning.limits();
         let now = app.now();
         if self.clock.is_set(now, SET) {
-            // Silence by this clock says nothing about the daemons.
+            // After a jump of this clock, silence means nothing.
             tracing::warn!("the clock jumped: the time limits of jobs and daemons start again");
             app.scheduler.watch_from(now);
         }

@@ -123,7 +123,7 @@ on_both_engines! {
         server.patch(&owner, &format!("/api/v2/templates/{template}"), policy).await.expect(200);
         build(&server, &member, &id, with(first)).await.expect(403);
         let started = build(&server, &member, &id, json!({ "transition": "start" })).await.expect(201);
-        assert_eq!(started["template_version_id"], json!(second), "members are moved to the active version");
+        assert_eq!(started["template_version_id"], json!(second), "members get the active version");
     }
 
     async fn bld_2_state_is_carried_from_build_to_build(server: TestServer) {
@@ -134,7 +134,7 @@ on_both_engines! {
         let state = |build: &str| format!("/api/v2/workspacebuilds/{build}/state");
         let encode = |text: &str| base64::engine::general_purpose::STANDARD.encode(text);
         server.put(&owner, &state(&first), json!({ "state": encode("one") })).await.expect(409);
-        server.finish(job, "failed on the way").await;
+        server.finish(job, "failed meanwhile").await;
         assert_eq!(server.get(&owner, &state(&first)).await.text(), "");
         server.put(&owner, &state(&first), json!({ "state": encode("one") })).await.expect(204);
         let next = build(&server, &owner, &id, json!({ "transition": "stop" })).await.expect(201);
@@ -273,7 +273,7 @@ on_both_engines! {
             assert_eq!(built["template_version_preset_id"], wanted, "{given}");
             server.finish(job_of(&built), "").await;
         }
-        // An update of the workspace: another version, with presets of its own.
+        // An update of the workspace to another version, which has other presets.
         let (newer, job) = server.version(&owner, json!({ "template_id": template })).await;
         let [_, large, _] = presets(newer).await;
         server.finish(job, "").await;
@@ -324,7 +324,7 @@ on_both_engines! {
         server.finish(job_of(&made["latest_build"]), "").await;
         let id = made["id"].as_str().unwrap();
         let stopped = build(&server, &owner, id, json!({ "transition": "stop" })).await.expect(201);
-        assert_eq!(values(&stopped).await, us, "what depends is carried over");
+        assert_eq!(values(&stopped).await, us, "values of dependent parameters are kept");
         server.finish(job_of(&stopped), "").await;
         let back = json!({ "transition": "start", "rich_parameter_values": [pair("region", "eu"), pair("size", "l")] });
         let back = build(&server, &owner, id, back).await.expect(201);

@@ -3,7 +3,7 @@
 use std::collections::BTreeSet;
 use std::path::Path;
 
-/// What begins like a metric of ours in a text.
+/// The words of a text that begin like the name of a metric of this project.
 fn names(text: &str) -> BTreeSet<String> {
     let words = text.split(|c: char| !(c.is_ascii_lowercase() || c.is_ascii_digit() || c == '_'));
     let is_name = |word: &&str| {
@@ -12,7 +12,7 @@ fn names(text: &str) -> BTreeSet<String> {
     words.filter(is_name).map(str::to_owned).collect()
 }
 
-/// As it is registered: counters and histograms get their ends when they are told.
+/// The registered name. The text format adds suffixes to the names of counters and histograms.
 fn registered(name: &str) -> &str {
     let ends = ["_total", "_bucket", "_count", "_sum"];
     ends.iter().find_map(|end| name.strip_suffix(end)).unwrap_or(name)
@@ -49,7 +49,7 @@ fn dashboard_alerts_and_pages_name_metrics_that_exist() {
         let used = names(&read(&root.join(file)));
         assert!(!used.is_empty() || file == "docs/extensions.md", "{file}");
         for name in used {
-            assert!(known.contains(registered(&name)), "{file} names {name}, which nobody tells");
+            assert!(known.contains(registered(&name)), "{file} names {name}, which is not registered");
             if file.starts_with("docs/") {
                 told.insert(registered(&name).to_owned());
             }

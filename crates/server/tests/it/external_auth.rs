@@ -136,7 +136,7 @@ async fn device() -> axum::Json<Value> {
     )
 }
 
-/// A browser of somebody who is signed in.
+/// The browser of a signed-in user.
 pub(crate) struct Browser<'a> {
     server: &'a TestServer,
     cookies: Vec<(String, String)>,
@@ -161,14 +161,14 @@ impl<'a> Browser<'a> {
         answer
     }
 
-    /// Goes to the provider; what the address there says.
+    /// Follows the redirect to the provider. Returns the query of its URL.
     async fn leave(&mut self) -> url::Url {
         let answer = self.get("/external-auth/corp/callback").await;
         assert_eq!(answer.status, 303);
         answer.headers["location"].to_str().unwrap().parse().unwrap()
     }
 
-    /// Goes to the provider and comes back with a code.
+    /// Follows the redirect to the provider and back with a code.
     pub(crate) async fn connect(&mut self) -> Answer {
         let state = pair(&self.leave().await, "state");
         self.get(&format!("/external-auth/corp/callback?code=c-1&state={state}")).await
@@ -218,7 +218,7 @@ async fn an_account_is_connected_in_the_browser_and_forgotten() {
 
     assert!(authenticated(&server, &owner).await);
     let page = browser.get("/external-auth/corp").await;
-    assert!(page.status == 200 && page.text().contains("is connected"), "no way to the provider again");
+    assert!(page.status == 200 && page.text().contains("is connected"), "no second redirect to the provider");
     let all = server.get(&owner, "/api/v2/external-auth").await;
     assert!(!all.text().contains("access-") && !all.text().contains("refresh-1"));
     let all = all.expect(200);
@@ -244,7 +244,7 @@ async fn an_answer_counts_for_the_session_that_asked_and_no_other() {
     let mut browser = Browser::new(&server, &owner);
     let back =
         format!("/external-auth/corp/callback?code=c-1&state={}", pair(&browser.leave().await, "state"));
-    // Somebody else signs in with the same browser, or the same person does again.
+    // Another user signs in with the same browser, or the same user signs in again.
     let again = server.post(&owner, "/api/v2/users/me/keys", Value::Null).await.expect(201);
     for other in [member.as_str(), again["key"].as_str().unwrap()] {
         let mut cookies = browser.cookies.clone();
@@ -349,11 +349,14 @@ async fn tokens_are_refreshed_until_the_provider_refuses() {
 
     provider.is(Behavior::Slow);
     server.advance(3600 - 299);
-    assert!(authenticated(&server, &owner).await, "the provider is away, but the token still works");
+    assert!(
+        authenticated(&server, &owner).await,
+        "the provider is unavailable, but the token is still valid"
+    );
     server.advance(300);
-    assert!(!authenticated(&server, &owner).await, "now it does not");
+    assert!(!authenticated(&server, &owner).await, "now it has expired");
     provider.is(Behavior::Good);
-    assert!(authenticated(&server, &owner).await, "a provider that was away has refused nothing");
+    assert!(authenticated(&server, &owner).await, "an unavailable provider has not refused the token");
 
     provider.is(Behavior::Refuses);
     server.advance(3600);
@@ -363,11 +366,11 @@ async fn tokens_are_refreshed_until_the_provider_refuses() {
     assert_eq!(links["links"][0]["validate_error"], "invalid_grant");
     provider.is(Behavior::Good);
     assert!(!authenticated(&server, &owner).await);
-    assert_eq!(provider.asked().len(), count, "nobody asks again for a token that was refused");
+    assert_eq!(provider.asked().len(), count, "a refused token is not requested again");
     browser.connect().await;
     assert!(authenticated(&server, &owner).await);
     provider.state.revoked.store(true, Ordering::SeqCst);
-    assert!(!authenticated(&server, &owner).await, "the provider says that it does not work");
+    assert!(!authenticated(&server, &owner).await, "the provider reports the token as invalid");
 }
 
 #[tokio::test]

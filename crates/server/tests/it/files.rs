@@ -61,7 +61,7 @@ async fn what_is_no_archive_or_too_large_is_refused() {
     assert_eq!(server.upload("", "application/x-tar", vec![0; 10]).await.status, 401);
 }
 
-/// A zip is unpacked where it arrives, so it is refused there. A tar unpacks to what it is; daemons have bounds for it.
+/// The server unpacks a zip on arrival and refuses it there. A tar does not grow; daemons have bounds for it.
 #[tokio::test]
 async fn zips_that_unpack_to_far_more_are_refused() {
     let server = TestServer::sqlite().await;
@@ -81,7 +81,7 @@ async fn zips_that_unpack_to_far_more_are_refused() {
 const ORGANIZATIONS: &str = "/api/v2/organizations";
 
 on_both_engines! {
-    /// A version makes its file readable in its organization, so it takes the rights of a download to make one.
+    /// A version makes its file readable in its organization, so creating one requires the right to download the file.
     async fn a_version_is_made_only_from_a_file_that_its_author_may_download(server: TestServer) {
         let owner = server.owner().await;
         for name in ["a", "b"] {
@@ -103,10 +103,11 @@ on_both_engines! {
             server.post(token, &path, json!({ "file_id": file, "provisioner": "terraform" })).await
         };
         push(&ann, "a", &file).await.expect(201);
-        // The id is in the version's JSON; knowing it is not a right.
+        // The version's JSON contains the id. Knowing the id is not a permission.
         assert_eq!(push(&bob, "b", &file).await.refused(404), "file_id");
         server.get(&bob, &format!("/api/v2/files/{file}")).await.expect(404);
-        // Whoever may download it may use it: its uploader elsewhere, and a colleague of the organization that uses it.
+        // Users who may download it may use it: its uploader in another organization, and a member of the organization
+        // that uses it.
         let cat = author("cat", "a").await;
         push(&cat, "a", &file).await.expect(201);
         push(&owner, "b", &file).await.expect(201);

@@ -14,10 +14,11 @@ use uuid::Uuid;
 
 use crate::harness::{TestServer, on_both_engines, tar};
 
-/// Parameters that name nothing of an organization or a person: the site's, and numbers that each workspace has.
+/// Parameters that identify nothing of an organization or a user: those of the site, and numbers that exist in every
+/// workspace.
 const NO_IDS: [&str; 3] = ["externalauth", "name", "buildnumber"];
 
-/// Who asks: roles in their own organization, which is not that of the things.
+/// The callers: roles in an organization that does not own the objects.
 const ACTORS: [&str; 5] = [
     "organization-member",
     "organization-admin",
@@ -26,18 +27,18 @@ const ACTORS: [&str; 5] = [
     "organization-auditor",
 ];
 
-/// Whoever may add members may add anybody whose name they know, and learns with that that there is somebody.
+/// Callers who may add members may add every user by name, and so learn whether the user exists.
 const ADDS_MEMBERS: [&str; 2] = ["organization-admin", "organization-user-admin"];
 
-/// One set of things, by the names of path parameters.
+/// One set of objects, by the names of path parameters.
 type Things = BTreeMap<&'static str, String>;
 
 fn text(value: &Value) -> String {
     value.as_str().unwrap_or_else(|| panic!("no text: {value}")).to_owned()
 }
 
-/// A template with a version, a dry run, a key, a daemon and a token, in an organization that the token's owner manages,
-/// and a workspace of that person.
+/// A template with a version, a dry run, a key, a daemon and a token, in an organization that the token's owner
+/// manages, and a workspace of that user.
 async fn things(server: &TestServer, token: &str, organization: &str, prefix: &str) -> Things {
     let post = async |path: String, body: Value| server.post(token, &path, body).await.expect(201);
     let source = tar(&[("main.tf", &format!("# {prefix}"))]);
@@ -100,7 +101,7 @@ async fn things(server: &TestServer, token: &str, organization: &str, prefix: &s
     ])
 }
 
-/// Ids and names of the same forms that nothing has.
+/// Ids and names of the same format that do not exist.
 fn ghosts() -> Things {
     let id = || Uuid::new_v4().to_string();
     let names = ["organizationname", "templatename", "templateversionname", "workspacename", "keyname"];
@@ -128,7 +129,7 @@ fn parameters(path: &str) -> Vec<&str> {
     path.split('/').filter_map(|part| part.strip_prefix('{')?.strip_suffix('}')).collect()
 }
 
-/// Bodies that are right where they name nothing: a route that changes something has a row.
+/// Valid bodies without references to objects. Every route that changes something has a row.
 fn request_body(method: &Method, path: &str) -> Value {
     let path = path.strip_prefix("/api/v2").unwrap_or(path);
     match (method.as_str(), path) {
@@ -188,7 +189,7 @@ fn request_body(method: &Method, path: &str) -> Value {
     }
 }
 
-/// Fields of bodies that name something: the route, the rest of the body, the field, and which thing.
+/// Fields of bodies that refer to an object: the route, the rest of the body, the field, and the object.
 fn named_in_bodies() -> Vec<(&'static str, &'static str, Value, &'static str, &'static str)> {
     let workspace = || json!({ "name": "stolen" });
     let push = || json!({ "storage_method": "file", "provisioner": "terraform" });
@@ -238,7 +239,7 @@ fn named_in_bodies() -> Vec<(&'static str, &'static str, Value, &'static str, &'
     all
 }
 
-/// Somebody of the other organization, with what they can name of their own.
+/// A user of the other organization, with the objects of their own that they can name.
 struct Actor {
     role: &'static str,
     token: String,
@@ -246,7 +247,7 @@ struct Actor {
 }
 
 impl Actor {
-    /// Asks with these things in the path, and says what came back without the ids that were asked for.
+    /// Sends a request with these objects in the path. Returns the response without the requested ids.
     async fn ask(
         &self,
         server: &TestServer,
@@ -268,7 +269,7 @@ impl Actor {
     }
 }
 
-/// All that the owner of the things can see of them.
+/// Everything that the owner of the objects can see of them.
 async fn look(server: &TestServer, owner: &str, theirs: &Things) -> Vec<String> {
     let mut all = Vec::new();
     for path in [
@@ -299,7 +300,7 @@ async fn look(server: &TestServer, owner: &str, theirs: &Things) -> Vec<String> 
     all
 }
 
-/// People of an organization `alpha`, and an owner who belongs to the default organization alone.
+/// Users of an organization `alpha`, and an owner who belongs only to the default organization.
 async fn actors(server: &TestServer, owner: &str) -> Vec<Actor> {
     server.post(owner, "/api/v2/organizations", json!({ "name": "alpha" })).await.expect(201);
     let mut tokens = Vec::new();
@@ -313,7 +314,7 @@ async fn actors(server: &TestServer, owner: &str) -> Vec<Actor> {
         server.put(owner, &format!("{member}/roles"), roles).await.expect(200);
         tokens.push((role, token));
     }
-    // Whoever manages an organization may know of its members.
+    // Administrators of an organization may know its members.
     let admin = &tokens[1].1;
     server.delete(admin, "/api/v2/organizations/alpha/members/admin").await.expect(204);
     let own = things(server, admin, "alpha", "alpha").await;
@@ -344,7 +345,7 @@ on_both_engines! {
             assert!(names.iter().all(known), "the walk has no value for a parameter of {}", row.path);
             let body = request_body(&row.method, &row.path);
             for actor in &actors {
-                // Every way to put ids of the other organization beside one's own.
+                // Every combination of ids of the other organization with the caller's own.
                 for which in 1..1_u32 << names.len() {
                     let of = |others: &Things| {
                         let mut mixed = actor.own.clone();

@@ -28,11 +28,11 @@ pub(crate) const PASSWORD: &str = "SomeSecurePassword!";
 const PASSWORD_HASH: &str = "$pbkdf2-sha256$65535$MDEyMzQ1Njc4OWFiY2RlZg$le2wYY346GXcp5uaS4+9b2ypyeOPuoPJqX2L6ZDUXYmy8auRVhWbc8a5WR8PbP/wNMt1iIWcO+x8uxB/2IufWw";
 pub(crate) const START: Timestamp = Timestamp::constant(1_780_000_000, 0);
 
-/// Runs a test on SQLite, and on Postgres where there is one.
+/// Runs a test on SQLite, and on Postgres if available.
 macro_rules! on_both_engines {
     ($($(#[$meta:meta])* async fn $name:ident($server:ident: $kind:ty) $body:block)*) => {
         $(mod $name {
-            #[allow(unused_imports, clippy::allow_attributes, reason = "some tests need nothing from outside")]
+            #[allow(unused_imports, clippy::allow_attributes, reason = "some tests use none of the parameters")]
             use super::*;
 
             async fn body($server: $kind) $body
@@ -88,7 +88,7 @@ impl TestServer {
         self.listening_with(settings()).await
     }
 
-    /// As [`Self::listening`], with other settings.
+    /// Like [`Self::listening`], with other settings.
     pub(crate) async fn listening_with(&self, mut config: Config) -> (SocketAddr, CancellationToken) {
         config.listen.http = Some(SocketAddr::new(Ipv4Addr::LOCALHOST.into(), 0));
         config.provisioning.builtin_daemons = 0;
@@ -161,7 +161,7 @@ impl TestServer {
         self.insert("admin", &["owner"]).await
     }
 
-    /// Writes a user with [`PASSWORD`] and a session, without the seconds that hashing takes unoptimised.
+    /// Inserts a user with [`PASSWORD`] and a session directly, because hashing takes seconds in a debug build.
     async fn insert(&self, name: &str, roles: &[&str]) -> String {
         let now = self.clock.now();
         let mut user = create::row(UserId::random(), &format!("{name}@example.com"), name, "", now);
@@ -218,7 +218,7 @@ impl TestServer {
         (id(&answer["id"]).parse().unwrap(), id(&answer["job"]["id"]).parse().unwrap())
     }
 
-    /// Ends a job that no daemon has, well (empty text) or badly.
+    /// Ends a job that no daemon holds: with success for an empty text, otherwise with this error.
     pub(crate) async fn finish(&self, job: JobId, error: &str) {
         let mut tx = self.app.store.single().await.unwrap();
         jobs::finish_unclaimed(&mut tx, job, error, self.clock.now()).await.unwrap();
@@ -248,7 +248,7 @@ impl TestServer {
     }
 }
 
-/// Settings without rate limits, which have tests of their own.
+/// Settings without rate limits. Those have separate tests.
 pub(crate) fn settings() -> Config {
     let mut config = Config::default();
     config.limits.rate_limits = false;

@@ -64,7 +64,7 @@ async fn claimed_addresses_give_no_further_attempts_behind_a_proxy() {
     config.proxies.headers = vec!["X-Forwarded-For".to_owned()];
     config.proxies.origins = vec!["127.0.0.0/8".parse().unwrap()];
     let server = TestServer::sqlite_with(config).await;
-    // The proxy appends whom it talks to; what stands before came from the client.
+    // The proxy appends the address of its peer. Everything before it came from the client.
     let login = async |claimed: usize, address: &str| {
         let body = json!({ "email": "nobody@example.com", "password": PASSWORD });
         let request = Request::post("/api/v2/users/login")
@@ -112,7 +112,7 @@ async fn owners_may_bypass_the_file_limit_and_others_are_told_not_to() {
     assert_eq!([upload(&owner, false).await, upload(&owner, false).await], [201, 429]);
     assert_eq!(upload(&owner, true).await, 200);
     assert_eq!(upload(&member, true).await, 428);
-    assert_eq!(upload(&member, false).await, 201, "callers have limits of their own");
+    assert_eq!(upload(&member, false).await, 201, "callers have separate limits");
 }
 
 /// Asks for a WebSocket. Returns the status line and the connection.
@@ -148,7 +148,7 @@ async fn websockets_of_one_user_are_bounded() {
         assert!(status.contains(" 429 "), "{path}: {status}");
     }
     let (status, _) = open_websocket(address, &member, &logs).await;
-    assert!(status.contains(" 101 "), "another user has a limit of their own: {status}");
+    assert!(status.contains(" 101 "), "each user has a separate limit: {status}");
     drop(follower);
     let is_admitted = async || open_websocket(address, &owner, &logs).await.0.contains(" 101 ").then_some(());
     poll_until("the closed one does not count any more", is_admitted).await;

@@ -61,7 +61,7 @@ async fn read_all(mut stream: impl tokio::io::AsyncRead + Unpin) -> String {
     let mut bytes = Vec::new();
     let read =
         tokio::time::timeout(Duration::from_secs(20), stream.read_to_end(&mut bytes)).await.expect("an end");
-    // A peer that is cut off may see a reset instead of an end.
+    // A peer whose connection is closed may see a reset instead of the end.
     drop(read);
     String::from_utf8_lossy(&bytes).into_owned()
 }
@@ -101,7 +101,7 @@ async fn stalled_heads_and_bodies_are_cut_off() {
     server.end().await;
 }
 
-/// What peers of HTTP/2 send first, and the settings that follow.
+/// The connection preface of HTTP/2, and a settings frame.
 const PREFACE: &[u8] = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n";
 const SETTINGS: &[u8] = &[0, 0, 0, 4, 0, 0, 0, 0, 0];
 
@@ -119,7 +119,7 @@ async fn connections_that_send_no_whole_request_are_cut_off() {
     });
     let server = Running::start(config).await;
     let (http, https) = (server.handle.http.unwrap(), server.handle.https.unwrap());
-    // A head of HTTP/2 that says that more of it follows.
+    // An HTTP/2 head that announces a continuation.
     let half_a_head = [PREFACE, SETTINGS, &[0, 0, 1, 1, 0, 0, 0, 0, 1, 0x82]].concat();
     let mut opened = Vec::new();
     for (address, bytes) in [
@@ -148,7 +148,7 @@ async fn connections_that_send_no_whole_request_are_cut_off() {
 #[tokio::test]
 async fn kept_connections_end_when_they_are_idle_or_begin_a_head_without_end() {
     let mut config = plain();
-    // The timer may start before the request arrives, and then looks again after this time.
+    // The timer may start before the request arrives. It then checks again after this time.
     config.limits.head_timeout = Duration::from_secs(1);
     config.limits.idle_timeout = Duration::from_millis(200);
     let server = Running::start(config).await;
@@ -171,12 +171,12 @@ async fn kept_connections_end_when_they_are_idle_or_begin_a_head_without_end() {
     server.end().await;
 }
 
-/// A connection from this loopback address, with a request; whether it is answered.
+/// Connects from this loopback address and sends a request. Returns whether it was answered.
 async fn is_answered(from: [u8; 4], to: SocketAddr) -> bool {
     let socket = tokio::net::TcpSocket::new_v4().unwrap();
     socket.bind(SocketAddr::from((from, 0))).unwrap();
     let Ok(mut stream) = socket.connect(to).await else { return false };
-    // A connection that is refused may be gone already.
+    // A refused connection may already be closed.
     let _ = stream.write_all(REQUEST).await;
     read_all(stream).await.contains("200 OK")
 }
@@ -193,9 +193,9 @@ async fn one_address_leaves_connections_for_others() {
         held.push(TcpStream::connect(address).await.unwrap());
     }
     assert!(is_answered([127, 0, 0, 2], address).await);
-    assert!(!is_answered([127, 0, 0, 1], address).await, "too many from there");
+    assert!(!is_answered([127, 0, 0, 1], address).await, "too many from this address");
     drop(held);
-    wait::poll_until("room for another connection", async || {
+    wait::poll_until("a connection is free again", async || {
         is_answered([127, 0, 0, 1], address).await.then_some(())
     })
     .await;
@@ -239,7 +239,7 @@ async fn daemons_do_not_use_up_the_connections_of_their_address() {
         let stream = TcpStream::connect(address).await.unwrap();
         joined.push(coder_wire::ws::handshake::client(stream, &uri, &headers).await.unwrap());
     }
-    // A silent connection that comes later is cut off; the daemons, as silent and older, are not.
+    // A later silent connection is closed. The daemons, which are older and equally silent, stay connected.
     read_all(TcpStream::connect(address).await.unwrap()).await;
     assert_eq!(server.handle.app.scheduler.connected().len(), 20);
     server.end().await;
@@ -268,7 +268,7 @@ async fn a_stop_lets_a_request_finish_and_closes_idle_connections() {
     busy.write_all(b"POST /api/v2/users/first HTTP/1.1\r\nhost: x\r\ncontent-length: 2\r\n\r\n")
         .await
         .unwrap();
-    // Both connections are accepted once a third one was answered.
+    // When the third connection is answered, both others have been accepted.
     let mut third = TcpStream::connect(address).await.unwrap();
     third.write_all(REQUEST).await.unwrap();
     read_all(third).await;

@@ -17,7 +17,7 @@ use crate::harness::{TestServer, on_both_engines, settings, tar};
 const MIB: usize = 1 << 20;
 const TOKENS: &str = "/api/v2/users/me/keys/tokens";
 
-/// A request whose body begins and never ends.
+/// A request with a body that never ends.
 fn held(token: &str, path: &str, kind: &str, size: usize) -> Request<Body> {
     let pieces = (0..size / 65_536).map(|_| Ok::<_, std::io::Error>(Bytes::from(vec![b' '; 65_536])));
     let body = futures_util::stream::iter(pieces).chain(futures_util::stream::pending());
@@ -42,16 +42,16 @@ async fn held_bodies_are_bounded_and_in_nobodys_way() {
     }
     settled(|| server.app.memory.used()).await;
     let (peak, _) = server.app.memory.take_peaks();
-    // A holder has half of what there is at most, and one request may exceed that.
+    // A holder has at most half of the free memory. One request may exceed this.
     assert!(peak <= 80 * MIB, "{peak}");
-    // Ordinary requests of the same member need not wait, nor do large ones of others.
+    // Small requests of the same member and large requests of other members do not wait.
     let made = server.post(&member, TOKENS, json!({ "lifetime": 3_600_000_000_000_i64 }));
     tokio::time::timeout(SOON, made).await.unwrap().expect(201);
     let large = json!({ "lifetime": 3_600_000_000_000_i64, "token_name": "x".repeat(MIB) });
     let refused = tokio::time::timeout(SOON, server.post(&owner, TOKENS, large)).await.unwrap();
-    assert_eq!(refused.status, 400, "the name is too long, which was read");
+    assert_eq!(refused.status, 400, "the body was read: the name is too long");
     requests.shutdown().await;
-    eventually("everything is given back", || server.app.memory.used() == 0).await;
+    eventually("everything is released", || server.app.memory.used() == 0).await;
 }
 
 #[tokio::test(start_paused = true)]
@@ -68,7 +68,7 @@ async fn whoever_waits_for_room_too_long_is_told_to_try_again() {
     let refused = server.post(&owner, TOKENS, large).await.expect(503);
     assert!(refused["detail"].as_str().unwrap().contains("Try again"), "{refused}");
     drop((reservation, rest, more));
-    eventually("everything is given back", || server.app.memory.used() == 0).await;
+    eventually("everything is released", || server.app.memory.used() == 0).await;
 }
 
 on_both_engines! {
@@ -84,7 +84,7 @@ on_both_engines! {
         let down = server.get(&owner, &path).await;
         assert_eq!(down.headers["content-length"], archive.len().to_string().as_str());
         assert!(down.body == archive);
-        // As a zip and back it is an archive with the same content.
+        // Converted to a zip and back, the archive has the same content.
         let zipped = server.get(&owner, &format!("{path}?format=zip")).await;
         let again = server.upload(&owner, "application/zip", zipped.body).await.expect(201);
         let down = server.get(&owner, &format!("/api/v2/files/{}", again["hash"].as_str().unwrap())).await;
@@ -94,7 +94,7 @@ on_both_engines! {
         // Its workspace tags are found in it.
         let request = json!({ "file_id": id, "storage_method": "file", "provisioner": "terraform" });
         server.post(&owner, "/api/v2/organizations/default/templateversions", request).await.expect(201);
-        eventually("everything is given back", || server.app.memory.used() == 0).await;
+        eventually("everything is released", || server.app.memory.used() == 0).await;
     }
 
     async fn files_that_nothing_uses_are_removed_after_a_day(server: TestServer) {
@@ -117,7 +117,7 @@ on_both_engines! {
         server.advance(24 * 3600);
         purge().await;
         assert!(is_there(unused).await, "a day has not passed yet");
-        // What is uploaded again counts from then on.
+        // A file that is uploaded again counts from the new upload on.
         let owner = server.login("admin@example.com").await;
         assert_eq!(upload(&owner, "# again").await, again);
         server.advance(1);
@@ -146,10 +146,10 @@ async fn files_that_nothing_uses_have_a_quota() {
     };
     assert_eq!((upload(&member, 1).await, upload(&member, 2).await), (201, 201));
     assert_eq!(upload(&member, 3).await, 403);
-    assert_eq!(upload(&owner, 3).await, 201, "each user has an own one");
+    assert_eq!(upload(&owner, 3).await, 201, "each user has a separate quota");
     let refused = server.upload(&member, "application/x-tar", vec![4; 4096]).await.expect(403);
     assert!(refused["detail"].as_str().unwrap().contains("8192 bytes"), "{refused}");
-    // What is used or gone counts no longer.
+    // Used or removed files do not count any more.
     server.advance(25 * 3600);
     PurgeFiles::default().run(&server.app).await.unwrap();
     let member = server.login("dev@example.com").await;
@@ -180,7 +180,7 @@ async fn a_long_log_is_one_array() {
     assert_eq!(rest.as_array().unwrap().len(), 2);
     assert_eq!(server.get(&owner, &format!("{path}?after=1000")).await.expect(200), Value::Array(Vec::new()));
     tokio::time::timeout(Duration::from_secs(20), async {
-        eventually("everything is given back", || server.app.memory.used() == 0).await;
+        eventually("everything is released", || server.app.memory.used() == 0).await;
     })
     .await
     .unwrap();

@@ -27,7 +27,7 @@ const QUERIES: &[&str] = &[
     "include_deleted",
 ];
 
-/// The path with something in place of each parameter; `odd` counts from the left.
+/// The path with a value for each parameter. `odd` is the position of the parameter with the NUL, from the left.
 fn fill(row: &Row, odd: Option<usize>) -> Option<String> {
     let mut position = 0;
     let mut parts = Vec::new();
@@ -47,7 +47,7 @@ fn fill(row: &Row, odd: Option<usize>) -> Option<String> {
     odd.is_none_or(|odd| odd < position).then(|| parts.join("/"))
 }
 
-/// A body whose every text has one; no route has all of these fields.
+/// A body in which every text has a NUL. No route has all of these fields.
 fn odd_body() -> Value {
     let odd = "a\u{0}b";
     json!({

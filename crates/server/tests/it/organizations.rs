@@ -46,7 +46,7 @@ on_both_engines! {
         assert_eq!((made["name"].as_str(), made["display_name"].as_str()), (Some("Blue"), Some("Blue")));
         assert_eq!((made["description"].as_str(), made["is_default"].as_bool()), (Some("sea"), Some(false)));
         let own = server.get(&owner, "/api/v2/users/me/organizations").await.expect(200);
-        assert_eq!(own.as_array().unwrap().len(), 2, "whoever makes it belongs to it");
+        assert_eq!(own.as_array().unwrap().len(), 2, "its creator is a member");
         let members = server.get(&owner, "/api/v2/organizations/blue/members").await.expect(200);
         assert_eq!(members[0]["roles"], json!([]), "without a role");
 
@@ -117,7 +117,7 @@ on_both_engines! {
         assert!(roles.as_array().unwrap().iter().all(|role| role["assignable"] == true && role["built_in"] == true));
         assert!(!roles[1]["organization_permissions"].as_array().unwrap().is_empty());
 
-        // There are no custom roles; the refusal says so in the usual shape.
+        // There are no custom roles. The error has the usual format.
         for answer in [
             server.post(&owner, "/api/v2/organizations/default/members/roles", json!({ "name": "auditor-2" })).await,
             server.put(&owner, "/api/v2/organizations/default/members/roles", json!({ "name": "auditor-2" })).await,
@@ -125,7 +125,7 @@ on_both_engines! {
             assert_eq!(answer.expect(403)["message"], "Custom roles are not available on this server.");
         }
 
-        // Where one is nobody, one sees nothing.
+        // Users who are not members see nothing.
         server.post(&owner, ORGANIZATIONS, json!({ "name": "blue" })).await.expect(201);
         server.get(&head, "/api/v2/organizations/blue/members/roles").await.expect(404);
         server.put(&head, "/api/v2/organizations/blue/members/admin/roles", json!({ "roles": [] })).await.expect(404);

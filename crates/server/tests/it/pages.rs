@@ -86,7 +86,7 @@ async fn redirects_do_not_leave_the_server() {
 }
 
 #[tokio::test]
-async fn forms_belong_to_a_session_and_to_our_own_pages() {
+async fn forms_are_accepted_only_from_own_pages_of_the_session() {
     let server = TestServer::sqlite().await;
     let owner = server.owner().await;
     let make = async |cookies: &str, csrf: &str, headers: &[(&str, &str)]| {
@@ -209,7 +209,7 @@ async fn our_own_binary_and_the_script_that_installs_it() {
     assert!(!home.text().contains("<script>"));
 }
 
-/// Runs the script as `curl … | sh -s -- ARGUMENTS` does.
+/// Runs the script like `curl … | sh -s -- ARGUMENTS`.
 fn install(script: &str, home: &std::path::Path, arguments: &[&str]) -> (Option<i32>, String, String) {
     let mut child = std::process::Command::new("sh")
         .args(["-s", "--"])

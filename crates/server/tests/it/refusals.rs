@@ -15,7 +15,7 @@ fn long() -> String {
     "x".repeat(33)
 }
 
-/// Insists on a status, the refused field, and words in the explanation of it.
+/// Checks the status, the refused field, and words of its explanation.
 #[track_caller]
 fn field(answer: crate::harness::Answer, status: u16, name: &str, words: &str) {
     let body = answer.expect(status);
@@ -121,7 +121,7 @@ async fn a_second_first_user_is_409() {
     server.owner().await;
     for body in [
         json!({ "email": "x@example.com", "username": "other", "password": PASSWORD }),
-        // There is one already, whatever is wrong with this one.
+        // The first user already exists, so further errors of the request do not matter.
         json!({ "email": "x", "username": "new", "password": "weak" }),
     ] {
         let refused = server.post("", "/api/v2/users/first", body).await.expect(409);
@@ -145,7 +145,7 @@ async fn bodies_over_their_limit_are_413_with_the_limit() {
         assert_eq!(body["detail"], format!("The limit is {limit} bytes."));
     };
     let text = |bytes: usize| Body::from(format!("\"{}\"", "x".repeat(bytes)));
-    // Without a declared length, too.
+    // Also without a declared length.
     let unknown = |bytes: usize| Body::from_stream(futures(bytes));
     let (json, tar) = ("application/json", "application/x-tar");
     refused(send("/api/v2/users/login", json, text(65 << 10)).await, 64 << 10);
@@ -157,7 +157,7 @@ async fn bodies_over_their_limit_are_413_with_the_limit() {
     assert_eq!(send("/api/v2/files", tar, unknown(4096)).await.status, 201);
 }
 
-/// So many bytes in pieces.
+/// This many bytes in chunks.
 fn futures(bytes: usize) -> impl futures_util::Stream<Item = Result<bytes::Bytes, std::io::Error>> {
     let pieces = bytes / 1024;
     futures_util::stream::iter((0..pieces).map(|_| Ok(bytes::Bytes::from(vec![b' '; 1024]))))

@@ -10,7 +10,7 @@ use crate::harness::{PASSWORD, TestServer, tar};
 const NIL: &str = "00000000-0000-0000-0000-000000000000";
 const API: &str = "/api/v2";
 
-/// Asks and compares the status; each refusal has a message.
+/// Sends a request and compares the status. Each error has a message.
 async fn expect(
     server: &TestServer,
     token: &str,
@@ -155,7 +155,7 @@ async fn users_and_tokens() {
     expect(&server, &owner, Method::PUT, "/users/dev/status/suspend", json!({}), 200).await;
     let login = json!({ "email": "dev@example.com", "password": PASSWORD });
     expect(&server, "", Method::POST, "/users/login", login, 401).await;
-    // A log-in without a password is refused in other words than a wrong one.
+    // A login without a password has another error text than one with a wrong password.
     let body = user(json!({ "login_type": "none", "password": "" }));
     expect(&server, &owner, Method::POST, "/users", body, 201).await;
     let login = json!({ "email": "fresh@example.com", "password": PASSWORD });

@@ -46,7 +46,7 @@ async fn a_user_admin_changes_only_accounts_whose_roles_he_may_assign() {
         server.put(&owner, &format!("{path}/roles"), json!({ "roles": [role] })).await.expect(200);
     };
     give("default", "local", "organization-admin").await;
-    // By whom it was asked: a user admin, one who is also admin of the first organization, and an owner.
+    // The callers: a user admin, a user admin who is also admin of the first organization, and an owner.
     for (name, site, organization, role, people, both) in [
         ("template-admin", Some("template-admin"), "", "", false, false),
         ("user-admin", Some("user-admin"), "", "", false, false),
@@ -63,7 +63,7 @@ async fn a_user_admin_changes_only_accounts_whose_roles_he_may_assign() {
             if !organization.is_empty() {
                 give(organization, name, role).await;
             }
-            // User admins make no tokens for others; that is an owner's.
+            // Only owners create tokens for others, not user admins.
             let want = if may { "yyyy--y" } else { "-------" };
             assert_eq!(done(&server, by, name).await, want, "{name}");
             if !may {
@@ -73,7 +73,7 @@ async fn a_user_admin_changes_only_accounts_whose_roles_he_may_assign() {
     }
     server.user(&owner, "chief", &["owner"]).await;
     assert_eq!(done(&server, &admin, "chief").await, "-------");
-    assert_eq!(done(&server, &owner, "chief").await, "yy-yyyy", "an owner is not suspended");
+    assert_eq!(done(&server, &owner, "chief").await, "yy-yyyy", "an owner cannot be suspended");
 }
 
 on_both_engines! {
@@ -91,7 +91,7 @@ on_both_engines! {
         }
     }
 
-    /// What a token with limits does to an account has no limits.
+    /// A token with a limited scope must not change accounts: the result would have no limits.
     async fn a_limited_token_changes_no_account_and_gives_no_role(server: TestServer) {
         let owner = server.owner().await;
         server.user(&owner, "plain", &[]).await;

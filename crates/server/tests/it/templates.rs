@@ -89,7 +89,7 @@ on_both_engines! {
         assert_eq!(names(&owner, "").await, "alpha,beta");
     }
 
-    /// Officially a missing or false value changes nothing; every command that edits sends one.
+    /// On the official server a missing or false value changes nothing. Every editing command sends one.
     async fn editing_a_private_template_does_not_make_it_visible(server: TestServer) {
         let owner = server.owner().await;
         let member = server.user(&owner, "dev", &[]).await;
@@ -141,7 +141,7 @@ on_both_engines! {
         server.get(&member, &path).await.expect(200);
         server.get(&member, &acl).await.expect(403);
         server.patch(&member, &acl, json!({ "group_perms": { &group: "" } })).await.expect(403);
-        // What would be kept without any effect is refused.
+        // Settings without an effect are refused.
         assert_eq!(set("admin").await.refused(400), "group_perms");
         let other = json!({ "group_perms": { coder_domain::ids::OrganizationId::random().to_string(): "use" } });
         assert_eq!(server.patch(&owner, &acl, other).await.refused(400), "group_perms");

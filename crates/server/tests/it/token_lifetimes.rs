@@ -19,7 +19,7 @@ fn public(key: &str) -> &str {
     key.split_once('-').unwrap().0
 }
 
-/// A token of so many seconds.
+/// A token with a lifetime in seconds.
 async fn token(server: &TestServer, by: &str, seconds: i64) -> String {
     key(server.post(by, TOKENS, json!({ "lifetime": seconds * SECOND_NS })).await)
 }
@@ -32,7 +32,7 @@ async fn status(server: &TestServer, key: &str) -> u16 {
     server.get(key, ME).await.status.as_u16()
 }
 
-/// The page of `coder login`, sent off with the key in the cookie, as a browser does.
+/// Submits the page of `coder login` with the key in the cookie, like a browser.
 async fn page(server: &TestServer, key: &str) -> Answer {
     let cookie = format!("coder_session_token={key}");
     let request = Request::get("/cli-auth").header("cookie", &cookie);
@@ -60,7 +60,7 @@ on_both_engines! {
         let owner = server.owner().await;
         let short = token(&server, &owner, 5).await;
         let mut minted = vec![session(&server, &short).await, token(&server, &short, 3600).await];
-        // Of a minted one, too, by whatever way.
+        // Also for the child of a child, however it is created.
         minted.push(token(&server, &minted[0], 3600).await);
         minted.push(session(&server, &minted[1]).await);
         minted.push(shown(&page(&server, &short).await).unwrap());
@@ -80,7 +80,7 @@ on_both_engines! {
     async fn use_extends_a_minted_session_to_the_end_of_the_token_and_no_further(server: TestServer) {
         const HOUR: i64 = 3600;
         let owner = server.owner().await;
-        // The session gets seven days of the eight that are left, and moves on with use.
+        // The session gets seven of the remaining eight days, and use extends it.
         let member = server.user(&owner, "dev", &[]).await;
         let long = token(&server, &member, 8 * 24 * HOUR).await;
         let minted = session(&server, &long).await;
@@ -99,7 +99,7 @@ on_both_engines! {
         let deep = session(&server, &by_token).await;
         let deeper = token(&server, &deep, 60).await;
         let other = token(&server, &owner, 3600).await;
-        // One in the middle ends what is below it, and nothing else.
+        // Deleting a key in the middle ends its children and nothing else.
         server.delete(&owner, &format!("{SESSIONS}/{}", public(&by_token))).await.expect(204);
         for (key, want) in
             [(&root, 200), (&by_session, 200), (&by_token, 401), (&deep, 401), (&deeper, 401), (&other, 200)]
@@ -113,7 +113,7 @@ on_both_engines! {
         }
     }
 
-    /// Or whoever signs out of a browser would end the command line and CI.
+    /// Otherwise signing out of a browser would end the command line and CI.
     async fn what_a_signed_in_person_makes_is_independent(server: TestServer) {
         let owner = server.owner().await;
         let (line, ci) = (session(&server, &owner).await, token(&server, &owner, 3600).await);
@@ -138,7 +138,7 @@ on_both_engines! {
             server.get(&minted, &format!("/api/v2/workspaces/{other}")).await.expect(404);
             server.post(&minted, TOKENS, json!({})).await.expect(403);
         }
-        // The page asks for the same right as the API.
+        // The page requires the same permission as the API.
         let reader = key(server.post(&owner, TOKENS, json!({ "scopes": ["workspace:read"] })).await);
         server.post(&reader, SESSIONS, Value::Null).await.expect(403);
         let refused = page(&server, &reader).await;
@@ -160,7 +160,7 @@ on_both_engines! {
         assert_eq!(server.get(&member, TOKENS).await.expect(200), json!([]));
     }
 
-    /// A token that an owner's token made for somebody else counts as long as the owner's could make it.
+    /// A token that an owner's token created for another user is valid as long as the owner's token could create it.
     async fn what_was_minted_for_others_ends_with_the_right_to_it(server: TestServer) {
         let owner = server.owner().await;
         server.user(&owner, "dev", &[]).await;
@@ -192,7 +192,8 @@ on_both_engines! {
         let chief = server.user(&owner, "chief", &["owner"]).await;
         let automation = token(&server, &chief, 3600).await;
         let made = key(server.post(&automation, "/api/v2/users/dev/keys/tokens", json!({})).await);
-        // An owner cannot be suspended, and whoever loses the role has lost the token: so by the database.
+        // An owner cannot be suspended, and losing the role deletes the token. So the test changes the database
+        // directly.
         server.execute("update users set site_roles = '[\"auditor\"]' where username = 'chief'").await;
         assert_eq!(status(&server, &made).await, 200);
         server.put(&owner, "/api/v2/users/chief/status/suspend", Value::Null).await.expect(200);
@@ -213,7 +214,7 @@ async fn a_new_password_ends_tokens_and_what_they_minted() {
     for (key, want) in [(&own, 200), (&thief, 401), (&stolen, 401), (&line, 401), (&deep, 401)] {
         assert_eq!(status(&server, key).await, want);
     }
-    // A minted session that changes it stays, and with it what it ends with.
+    // A child session that changes the password stays, and so do its parents.
     let root = token(&server, &own, 3600).await;
     let minted = session(&server, &root).await;
     let back = json!({ "old_password": "AnotherSecret!22", "password": PASSWORD });

@@ -28,7 +28,7 @@ on_both_engines! {
         }
         let before = server.app.store.statement_counts().work;
         server.get(&owner, "/api/v2/users/me").await.expect(200);
-        assert_eq!(server.app.store.statement_counts().work - before, 1, "one indexed read, and no write within the hour");
+        assert_eq!(server.app.store.statement_counts().work - before, 1, "one indexed read and no write within an hour");
     }
 
     async fn tok_6_tokens(server: TestServer) {
@@ -107,7 +107,7 @@ on_both_engines! {
         server.get(&named, &format!("/api/v2/workspaces/{one}")).await.expect(200);
         server.get(&named, &format!("/api/v2/workspaces/{two}")).await.expect(404);
 
-        // A union, and never more than the roles.
+        // The union of the scopes, and never more than the roles.
         let member = server.user(&owner, "dev", &[]).await;
         let both = make(&member, json!({ "scopes": ["template:*", "user:read_personal"], "token_name": "both" })).await;
         server.get(&both, &format!("/api/v2/templates/{template}")).await.expect(200);
@@ -144,12 +144,12 @@ on_both_engines! {
         let rename = || json!({ "name": "renamed" });
         assert_eq!(status(&limited, "PATCH", format!("templateversions/{version}"), rename()).await, 200);
         assert_eq!(status(&limited, "PATCH", format!("templateversions/{foreign}"), rename()).await, 404);
-        // The states of its workspaces belong to whoever manages the template; the workspaces do not.
+        // Template admins may read the states of its workspaces, but not the workspaces.
         assert_eq!(status(&limited, "GET", format!("workspacebuilds/{build}/state"), none()).await, 200);
         assert_eq!(status(&limited, "GET", format!("workspacebuilds/{second}/state"), none()).await, 404);
         assert_eq!(status(&limited, "GET", format!("workspaces/{one}"), none()).await, 404);
 
-        // To push, it must also see the organization and the file.
+        // Pushing also requires the right to read the organization and the file.
         let file = server.file(&owner).await;
         let push = async |token: &str, template: Option<String>| {
             let mut body = json!({ "file_id": file, "storage_method": "file", "provisioner": "terraform" });
@@ -330,7 +330,7 @@ async fn pages_of_other_origins_open_no_websocket_with_a_cookie() {
         assert_eq!(open(&logs, "cookie", Some((name, value))).await, 403, "{name}: {value}");
         assert_eq!(open(serve, "cookie", Some((name, value))).await, 401, "{name}: {value}");
     }
-    // In process nothing can be upgraded: whoever gets that far has passed.
+    // An in-process request cannot be upgraded. A request that fails only there has passed all checks.
     let ours = Some(("origin", "https://coder.example.com"));
     for path in [&logs, serve] {
         assert_eq!(open(path, "cookie", None).await, 426, "the command line sends no Origin");

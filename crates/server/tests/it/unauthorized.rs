@@ -15,10 +15,10 @@ use crate::harness::{Answer, TestServer};
 
 const GOLDEN: &str = include_str!("unauthorized.txt");
 
-/// What members may do with the owner's things: trying out a template makes a job of their own.
+/// What members may do with the owner's objects: a dry run of a template creates their own job.
 const OPEN_TO_MEMBERS: &[&str] = &[coder_api::paths::DRY_RUNS];
 
-/// What the owner has, by the names of path parameters.
+/// The owner's objects, by the names of path parameters.
 struct Things(Vec<(&'static str, String)>);
 
 impl Things {
@@ -53,7 +53,7 @@ impl Things {
         ])
     }
 
-    /// Whether a text shows anything that only the owner may see.
+    /// Whether a text contains data that only the owner may see.
     fn shown_in(&self, text: &str) -> Option<&str> {
         let secret = ["template", "templateversion", "workspace", "workspacebuild", "job", "fileid"];
         let ids = self.0.iter().filter(|(name, _)| secret.contains(name)).map(|(_, id)| id.as_str());
@@ -72,13 +72,13 @@ async fn ask(server: &TestServer, token: &str, row: &Row, things: &Things) -> An
     server.ask(token, row.method.clone(), &path, body).await
 }
 
-/// A token of its own for each request: log-out would end the one of all later requests.
+/// A separate token for each request, because a logout would end the token of later requests.
 async fn fresh(server: &TestServer, token: &str, row: &Row) -> String {
     if token.is_empty() || !row.path.ends_with("/logout") {
         return token.to_owned();
     }
     let key = server.post(token, "/api/v2/users/me/keys", Value::Null).await;
-    // The weak one cannot make another; it may end itself only once all else was tried.
+    // The weak token cannot create another one. It may delete itself only after all other requests.
     if key.status != 201 { token.to_owned() } else { key.json()["key"].as_str().unwrap().to_owned() }
 }
 
@@ -99,7 +99,7 @@ async fn every_route_is_closed_to_those_without_rights() {
     let roles = json!({ "roles": ["organization-admin"] });
     server.put(&owner, "/api/v2/organizations/elsewhere/members/eve/roles", roles).await.expect(200);
     server.delete(&owner, "/api/v2/organizations/default/members/eve").await.expect(204);
-    // Whoever manages an organization may know of its members, so the owner leaves it.
+    // Administrators of an organization may know its members, so the owner leaves it.
     server.delete(&foreign, "/api/v2/organizations/elsewhere/members/admin").await.expect(204);
     let things = Things::make(&server, &owner).await;
 

@@ -43,7 +43,7 @@ on_both_engines! {
         }
     }
 
-    /// Until it is in a template, a version is its authors': nobody was given it to use.
+    /// A version without a template is visible to its authors only.
     async fn a_version_in_no_template_is_for_those_who_manage_templates(server: TestServer) {
         let owner = server.owner().await;
         let (draft, job) = server.version(&owner, json!({})).await;
@@ -72,7 +72,7 @@ on_both_engines! {
                 let refused = ask(token, &path, part).await;
                 assert_eq!((refused.status.as_u16(), refused.text()), (404, ask(token, &unknown, part).await.text()));
             }
-            // Naming it tells no more.
+            // Naming it reveals nothing more.
             let named = async |id: TemplateVersionId| {
                 let body = json!({ "name": "w", "template_version_id": id });
                 let answer = server.post(token, "/api/v2/users/me/workspaces", body).await;
@@ -88,7 +88,7 @@ on_both_engines! {
                 assert_eq!(ask(token, &path, part).await.status.as_u16(), want, "{part}");
             }
         }
-        // In a template it is for everybody who may use that.
+        // A version in a template is visible to everyone who may use the template.
         let request = json!({ "name": "t", "template_version_id": draft });
         server.post(&owner, "/api/v2/organizations/default/templates", request).await.expect(201);
         assert_eq!(ask(&member, &path, "").await.status, 200);
@@ -97,7 +97,7 @@ on_both_engines! {
         let workspace = json!({ "name": "w", "template_version_id": draft });
         let made = server.post(&member, "/api/v2/users/me/workspaces", workspace).await.expect(201);
         server.finish(made["latest_build"]["job"]["id"].as_str().unwrap().parse().unwrap(), "").await;
-        // Nor does a build with it.
+        // A build with it reveals nothing either.
         let builds = format!("/api/v2/workspaces/{}/builds", made["id"].as_str().unwrap());
         let built = async |id: TemplateVersionId| {
             let body = json!({ "transition": "start", "template_version_id": id });
@@ -163,7 +163,7 @@ on_both_engines! {
         let member = server.user(&owner, "dev", &[]).await;
         let (version, _) = server.version(&owner, json!({})).await;
         let path = format!("/api/v2/templateversions/{version}");
-        // It is in no template, so a member does not know of it.
+        // It belongs to no template, so a member cannot see it.
         server.patch(&member, &format!("{path}/cancel"), Value::Null).await.expect(404);
         server.patch(&owner, &format!("{path}/cancel"), Value::Null).await.expect(200);
         assert_eq!(server.get(&owner, &path).await.expect(200)["job"]["status"], "canceled");

@@ -44,7 +44,7 @@ async fn imported(server: &TestServer, token: &str, main: &str, tags: Value) -> 
     tags
 }
 
-/// A template of a source whose import is over.
+/// A template of this source, with an ended import.
 async fn template(
     server: &TestServer,
     token: &str,
@@ -84,7 +84,7 @@ on_both_engines! {
             (&main, json!({}), all),
             (&source("a = \"source\""), json!({ "b": "request" }), json!({ "a": "source", "b": "request" })),
             (&source("a = \"source\"\nb = 1"), json!({ "a": "request" }), json!({ "a": "request", "b": "1" })),
-            // An empty value of a request sets nothing.
+            // An empty value in a request is ignored.
             (&source("a = \"source\""), json!({ "a": "" }), json!({ "a": "source" })),
         ] {
             assert_eq!(imported(&server, &owner, main, request).await, want);
@@ -110,7 +110,7 @@ data "coder_workspace_tags" "tags" {
 }
 "#;
         let want = json!({ "who": "admin", "kind": "admin" });
-        assert_eq!(imported(&server, &owner, main, json!({})).await, want, "who pushes stands for the owner");
+        assert_eq!(imported(&server, &owner, main, json!({})).await, want, "the user who pushes counts as the owner");
         let (template, _) = template(&server, &owner, main, json!({})).await;
         for (token, who, kind, parameters) in [
             (&owner, "admin", "admin", json!([{ "name": "root", "value": "admin" }])),
@@ -132,7 +132,7 @@ data "coder_workspace_tags" "tags" {
         let values = json!([{ "name": "required", "value": "given" }, { "name": "cluster", "value": "dev" }]);
         let made = push(&server, &owner, &main, json!({ "user_variable_values": values })).await.expect(201);
         assert_eq!((&made["job"]["tags"]["a"], &made["job"]["tags"]["b"]), (&json!("given"), &json!("dev")));
-        // A further version has the values of the active one.
+        // A new version gets the values of the active one.
         let (template, version) = template(&server, &owner, &main, json!({ "user_variable_values": values })).await;
         let variable = Variable {
             name: "required".to_owned(),

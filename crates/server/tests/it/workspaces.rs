@@ -128,7 +128,7 @@ on_both_engines! {
         let values = json!({ "name": "w", "template_id": template, "rich_parameter_values": [{ "name": "x", "value": "" }] });
         assert_eq!(ask(values).await.refused(400), "x");
         let list = server.get(&owner, "/api/v2/workspaces").await.expect(200);
-        assert_eq!(list, json!({ "workspaces": [], "count": 0 }), "nothing is left of a refused request");
+        assert_eq!(list, json!({ "workspaces": [], "count": 0 }), "a refused request stores nothing");
     }
 
     async fn list_and_search(server: TestServer) {
@@ -145,7 +145,7 @@ on_both_engines! {
             assert_eq!(list["count"].as_u64(), Some(rows.len() as u64));
             rows.iter().map(|row| row["name"].as_str().unwrap().to_owned()).collect::<Vec<_>>().join(",")
         };
-        assert_eq!(names(&member, "").await, "beta,alpha", "what runs comes first, others' are not seen");
+        assert_eq!(names(&member, "").await, "beta,alpha", "running workspaces come first, and those of others are not visible");
         assert_eq!(names(&owner, "").await, "beta,gamma,alpha");
         assert_eq!(names(&owner, "owner:me").await, "gamma");
         assert_eq!(names(&owner, "dev/alp").await, "alpha");

@@ -78,8 +78,8 @@ impl RevokeScope<'_> {
 }
 
 /// Call it after the commit that deleted the key, or when it has expired. Its running jobs fail with the reason, its
-/// daemons are told and disconnected, and other servers on the same database get a hint. Returns how many sessions ended
-/// here.
+/// daemons are notified and disconnected, and other servers on the same database get a hint. Returns how many sessions
+/// ended here.
 ///
 /// # Errors
 /// When the database fails. Sessions end all the same, and their jobs at the end of their grace period.

@@ -184,12 +184,12 @@ impl ConnectedDaemons {
         self.entries().attached.contains_key(session)
     }
 
-    /// Drains the processes of a daemon that were connected at `asked_at`. Returns how many connections were told. Daemons
-    /// without the extension `drain` get no more jobs until [`Self::undrain`], whenever they connected.
+    /// Drains the processes of a daemon that were connected at `asked_at`. Returns how many connections were notified.
+    /// Daemons without the extension `drain` get no more jobs until [`Self::undrain`], whenever they connected.
     pub fn drain(&self, daemon: DaemonId, reason: &str, asked_at: Timestamp) -> usize {
         let entries = self.entries();
         let mut told = 0;
-        // Under the lock: a process that attaches meanwhile is told either here or when it attaches.
+        // Under the lock: a process that attaches meanwhile is notified either here or when it attaches.
         for entry in entries.sessions.values().filter(|entry| entry.identity.daemon == daemon) {
             if entry.identity.cannot_drain {
                 entry.held_jobs.set_paused(true);
@@ -213,12 +213,12 @@ impl ConnectedDaemons {
         meant.filter(|entry| entry.held_jobs.set_paused(false)).count()
     }
 
-    /// A running job was canceled. Its daemon is told at once if it is connected here.
+    /// A running job was canceled. Its daemon is notified at once if it is connected here.
     pub fn cancel(&self, job: JobId, at: Timestamp) {
         self.holding(job, |held_jobs| held_jobs.cancel(job, at));
     }
 
-    /// A job has ended. With a reason the server ended it, and its daemon is told if it is connected here.
+    /// A job has ended. With a reason the server ended it, and its daemon is notified if it is connected here.
     pub fn ended(&self, job: JobId, reason: Option<&str>) {
         self.holding(job, |held_jobs| held_jobs.end(job, reason));
     }

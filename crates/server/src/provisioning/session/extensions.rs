@@ -93,7 +93,7 @@ impl Service for Session {
     }
 }
 
-/// The answer to every refused Hold. It does not tell the reason.
+/// The answer to every refused Hold. It does not contain the reason.
 fn not_yours() -> Refusal {
     Refusal::invalid("the job was not handed out to this session, or has ended")
 }

@@ -23,7 +23,7 @@ struct Hold {
     token_unused: bool,
     /// When the job was canceled.
     canceled_at: Option<Timestamp>,
-    /// Whether the daemon was told of the cancellation, and whether to force it.
+    /// Whether the daemon was notified of the cancellation, and whether to force it.
     cancel_sent: Option<bool>,
 }
 
@@ -148,7 +148,7 @@ impl HeldJobs {
         self.state().jobs.is_empty()
     }
 
-    /// The job has ended. With a reason the server ended it, and the daemon is told.
+    /// The job has ended. With a reason the server ended it, and the daemon is notified.
     pub fn end(&self, job: JobId, reason: Option<&str>) {
         let mut state = self.state();
         if state.jobs.remove(&job).is_some()

@@ -10,7 +10,7 @@ use super::Session;
 use super::held_jobs::PendingNotification;
 
 /// Reasons that people read.
-const CANCELED: &str = "somebody canceled the job";
+const CANCELED: &str = "a user canceled the job";
 const FORCED: &str = "the job was canceled, and its time to stop is over";
 
 /// Sends notifications until the daemon closes the stream.

@@ -36,11 +36,11 @@ pub fn seen_within_of(app: &App, at: Timestamp, age: SignedDuration) -> Liveness
     Liveness { since, until, connected: connected(app) }
 }
 
-/// Notes that a connection of a daemon goes on that is called `row`, where the row names `ended`, or without that where the
-/// row says that the daemon has left.
+/// Stores that the connection `row` of a daemon continues, if the daemon's row names `ended`, or, without `ended`, if
+/// it says that the daemon has left.
 ///
 /// # Errors
-/// When the database fails; the next heartbeat then says that the daemon is there.
+/// When the database fails. The next heartbeat then corrects the row.
 pub async fn set_connection(
     app: &App,
     daemon: DaemonId,

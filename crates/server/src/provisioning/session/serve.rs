@@ -33,8 +33,8 @@ use crate::stored_file::StoredFile;
 
 /// How long a call waits for an unavailable database. Daemons give an update 30 s and repeat other calls for ever.
 const DATABASE_WAIT: Duration = Duration::from_secs(60);
-/// After this time the daemon is disconnected instead. While it is connected, it gives an update 30 s in all and then ends
-/// the job. Without a connection it waits for minutes, and nobody can join while the database is unavailable.
+/// After this time the daemon is disconnected instead. While it is connected, it repeats an update for 30 s in all and
+/// then ends the job. Without a connection it waits for minutes, and nobody can join while the database is unavailable.
 const DISCONNECT_AFTER: Duration = Duration::from_secs(15);
 
 impl Session {

@@ -166,7 +166,7 @@ pub(super) fn zip_to_tar(
         let mut content = Exactly { content: entry, left: declared };
         tar.append_data(&mut header, path, &mut content)?;
         if content.left > 0 || content.content.read(&mut [0])? > 0 {
-            return Err(Error::Malformed("an entry is not as long as it says".to_owned()));
+            return Err(Error::Malformed("an entry does not have its declared length".to_owned()));
         }
     }
     tar.finish()?;

@@ -17,7 +17,7 @@ use crate::memory;
 use crate::spool::Spool;
 use crate::stored_file::{self, StoredFile};
 
-/// `GET /files/{file}`: for the uploader, and for whoever may read the files of an organization that uses it.
+/// `GET /files/{file}`: for the uploader, and for users who may read the files of an organization that uses it.
 pub async fn download(
     State(app): State<App>,
     caller: Caller,

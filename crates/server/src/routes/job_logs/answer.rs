@@ -113,7 +113,7 @@ impl Array {
             text.push(if self.is_begun { b',' } else { b'[' });
             self.is_begun = true;
             self.after = Some(line.id);
-            serde_json::to_writer(&mut text, line).expect("a line is made of texts and numbers");
+            serde_json::to_writer(&mut text, line).expect("a line contains only texts and numbers");
         }
         if lines.is_empty() {
             self.is_ended = true;

@@ -16,8 +16,8 @@ pub async fn healthz() -> &'static str {
     HEALTHY
 }
 
-/// `GET /readyz`: whether requests can be served now, for load balancers. `/healthz` only says that the process lives:
-/// starting it anew does not bring a database back.
+/// `GET /readyz`: whether requests can be served now, for load balancers. `/healthz` only shows that the process is
+/// running: starting it anew does not bring a database back.
 pub async fn readyz(State(app): State<App>) -> Result<&'static str> {
     settings::deployment_id(&mut app.store.reader().await?).await?;
     Ok(HEALTHY)
@@ -71,7 +71,7 @@ pub async fn entitlements(State(app): State<App>) -> Json<Entitlements> {
     })
 }
 
-/// `GET /api/v2/updatecheck`: we never ask anybody, so what runs is the newest we know of.
+/// `GET /api/v2/updatecheck`: this server contacts no update service, so it reports its own version as the newest.
 pub async fn update_check(State(app): State<App>) -> Json<UpdateCheck> {
     Json(UpdateCheck { current: true, version: app.build.compatible.clone(), url: String::new() })
 }

@@ -78,7 +78,7 @@ async fn fresh(app: &App) -> Option<Vec<Daemon>> {
     let mut daemons = match listed.await {
         Ok(daemons) => daemons,
         Err(error) => {
-            tracing::warn!(%error, "the health report goes without daemons");
+            tracing::warn!(%error, "the health report omits the daemons");
             return None;
         }
     };

@@ -23,8 +23,9 @@ pub async fn drain(State(app): State<App>, caller: Caller, names: Names) -> Resu
     set(&app, &caller, names, true).await
 }
 
-/// `DELETE /organizations/{organization}/provisionerdaemons/{daemon}/drain`: official daemons get jobs again, and disconnected
-/// daemons are not drained when they reconnect. A daemon that was told to disconnect does so all the same.
+/// `DELETE /organizations/{organization}/provisionerdaemons/{daemon}/drain`: official daemons get jobs again, and
+/// disconnected daemons are not drained when they reconnect. A daemon that was already told to disconnect still
+/// disconnects.
 pub async fn undrain(State(app): State<App>, caller: Caller, names: Names) -> Result<Json<DrainResponse>> {
     set(&app, &caller, names, false).await
 }

@@ -23,7 +23,7 @@ const KEYS: &[&str] = &[
     "created_before",
 ];
 
-/// `GET /users`: everybody for those who may see accounts, oneself for others.
+/// `GET /users`: all users for callers who may see accounts, otherwise only the caller.
 pub async fn list(State(app): State<App>, caller: Caller, query: Query) -> Result<Json<UsersResponse>> {
     let page = query.page()?;
     let search = Search::parse(query.text("q"), "search", KEYS)?;

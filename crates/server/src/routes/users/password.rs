@@ -15,7 +15,7 @@ use crate::provisioning::credentials::revoke;
 
 /// `PUT /users/{user}/password`: one's own with the old one; other people's with the right to update accounts and to
 /// assign their roles. Every session and token of the account ends, except the one presented, and with them the daemons
-/// that joined with them and what they minted: whoever had the old password is out.
+/// that joined with them and the tokens that they created, so that the old password is of no use any more.
 pub async fn update(
     State(app): State<App>,
     caller: Caller,

@@ -44,7 +44,8 @@ pub async fn show(State(app): State<App>, caller: Caller, names: Names) -> Resul
     Ok(Json(UserRoles { roles: user.site_roles, organization_roles }))
 }
 
-/// `PUT /users/{user}/roles`: the complete new set. User admins may ask; only who may assign a role gives or takes it.
+/// `PUT /users/{user}/roles`: the complete new set. User admins may call it. Adding or removing a role requires the
+/// right to assign it.
 pub async fn update(
     State(app): State<App>,
     caller: Caller,
@@ -80,7 +81,7 @@ pub async fn update(
             &user.site_roles,
             &roles,
         );
-        // Tokens that the account created for others had its former roles.
+        // Tokens that the account created for others relied on its former roles.
         let mut signed_out = Vec::new();
         if user.site_roles.iter().any(|role| !roles.contains(role)) {
             signed_out = tokens::list_affected_users(tx, user.id, None).await?;

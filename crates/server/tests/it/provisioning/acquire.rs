@@ -1,5 +1,5 @@
-//! Waiting for jobs: immediate wake-up, one owner, and every race at the end of a wait. No background task runs here, so only
-//! wake-ups hand out jobs.
+//! Waiting for jobs: immediate wake-up, one owner, and the races at the end of a wait. No background task runs here, so
+//! daemons get jobs only by wake-ups.
 
 use std::collections::HashSet;
 use std::sync::Arc;
@@ -82,7 +82,7 @@ async fn a_canceled_wait_ends_without_a_job() {
     assert_eq!(server.app.scheduler.size(), (0, 0));
 }
 
-/// Whatever the order, the job is either with the daemon or still waits for the next one.
+/// In either order, the daemon has the job or the job still waits.
 #[tokio::test]
 async fn posting_and_canceling_the_wait_at_once_loses_no_job() {
     let server = TestServer::sqlite().await;
@@ -110,7 +110,7 @@ async fn posting_and_canceling_the_wait_at_once_loses_no_job() {
     }
 }
 
-/// A wait that is dropped at any moment leaves its job failed, or waiting for the next daemon; never running.
+/// When a wait is dropped at any moment, its job has failed or still waits. It is never running.
 #[tokio::test]
 async fn a_wait_dropped_at_the_claim_leaves_no_job_running() {
     let server = TestServer::sqlite().await;
@@ -130,7 +130,7 @@ async fn a_wait_dropped_at_the_claim_leaves_no_job_running() {
         let posted = {
             let mut racing = std::pin::pin!(racing);
             tokio::select! {
-                // Dropped with its claim, when it was that fast.
+                // Possibly dropped together with its claim.
                 outcome = app.scheduler.acquire(&domain, daemon, std::future::pending()) => {
                     drop(outcome.unwrap());
                     racing.await
@@ -210,7 +210,8 @@ async fn a_build_carries_its_metadata_and_a_token_that_ends_with_the_stop() {
     let token = metadata.workspace_owner_session_token;
     server.get(&token, "/api/v2/users/me").await.expect(200);
     daemon.calls.complete_job(&build_result(start, b"state")).await.unwrap();
-    // What is minted with it inside the workspace, and a daemon that joined with that, end with it.
+    // A token that was created with it inside the workspace ends with it, and so does a daemon that joined with that
+    // token.
     let mint = async |token: &str| {
         let made = server.post(token, "/api/v2/users/me/keys/tokens", json!({})).await.expect(201);
         let session = server.post(token, "/api/v2/users/me/keys", Value::Null).await.expect(201);

@@ -77,7 +77,7 @@ async fn builds_and_imports_are_written_down_when_they_end() {
     assert_eq!(outcomes, [500, 200]);
     assert_eq!(imports[1]["diff"]["import"]["new"], "succeeded");
 
-    // Asked for by nobody who could be told of its end any more: the server ends it.
+    // Its user does not exist any more. The server ends it.
     let third = start(&server, &owner, &workspace, "start").await;
     daemon.take(third).await;
     let ending = Ending { guard: Guard::Open, cause: Cause::DaemonLost };
@@ -87,10 +87,10 @@ async fn builds_and_imports_are_written_down_when_they_end() {
     assert_eq!(builds.len(), 3);
 }
 
-/// Keeps the audit entries that are logged, of all servers of this test program.
+/// Collects the logged audit entries of all servers of this test program.
 ///
-/// It is the subscriber of the whole process: whether anybody listens is remembered for each place that logs, and a
-/// subscriber of one thread races with the other tests over that memory.
+/// It is the global subscriber: tracing caches for each call site whether a subscriber is interested, and a subscriber
+/// of one thread races with other tests for this cache.
 #[derive(Default)]
 struct Lines(Mutex<Vec<BTreeMap<String, String>>>);
 
@@ -99,12 +99,12 @@ impl Lines {
         static LINES: OnceLock<&'static Lines> = OnceLock::new();
         LINES.get_or_init(|| {
             let lines: &'static Lines = Box::leak(Box::default());
-            tracing::subscriber::set_global_default(lines).expect("nobody else installs one");
+            tracing::subscriber::set_global_default(lines).expect("no other subscriber is installed");
             lines
         })
     }
 
-    /// The entries that this user caused.
+    /// The entries about actions of this user.
     fn of(&self, user: &str) -> Vec<BTreeMap<String, String>> {
         let quoted = format!("{user:?}");
         let by_user = |line: &&BTreeMap<String, String>| {
@@ -150,7 +150,7 @@ async fn entries_are_lines_of_the_servers_log_once_they_are_permanent() {
     let before = lines.of(me).len();
     let path = "/api/v2/organizations";
     server.post(&owner, path, json!({ "name": "coder" })).await.expect(409);
-    assert_eq!(lines.of(me).len(), before, "it did not happen");
+    assert_eq!(lines.of(me).len(), before, "the transaction was rolled back");
     server.post(&owner, path, json!({ "name": "blue" })).await.expect(201);
     let lines = lines.of(me).split_off(before);
     assert_eq!(lines.len(), 2, "the organization and its first member");

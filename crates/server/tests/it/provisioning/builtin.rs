@@ -1,4 +1,4 @@
-//! Built-in daemons: all extensions, and what the next process of the server does about the jobs of one that was killed.
+//! Built-in daemons: all extensions, and how the next server process ends the jobs of a killed one.
 
 use bytes::Bytes;
 use coder_server::Handle;
@@ -33,7 +33,7 @@ on_both_engines! {
         assert_eq!(take().await, posted.to_string());
         assert!(job(&first, posted).await.session_hash == Some(before.session()));
 
-        // The first one says nothing any more. What ran is gone, and the next process has its directory.
+        // The first process was killed together with its jobs. The next process uses the same directory.
         let heir = handle(&next);
         let after = heir.builtin(0);
         assert_ne!(after.session(), before.session());
@@ -42,7 +42,7 @@ on_both_engines! {
         salvaging.attach(&AttachRequest { session: Bytes::new(), jobs: vec![] }).await.unwrap();
         let began = std::time::Instant::now();
         let salvage = async {
-            // Not before the jobs without a state have ended.
+            // Only after the jobs without a state have ended.
             until(&next, posted, |job| job.status() == Status::Failed).await;
             assert!(began.elapsed() < Duration::from_secs(3), "at once: {:?}", began.elapsed());
             assert!(salvaging.salvage(&state(started, &token, "a", 7)).await.unwrap().kept);

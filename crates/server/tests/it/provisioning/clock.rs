@@ -52,7 +52,7 @@ async fn the_sessions_of_a_key_end_when_it_expires_and_its_jobs_fail_with_that_r
 async fn a_key_that_expires_by_a_jump_of_the_clock_ends_its_sessions_within_minutes() {
     let server = TestServer::sqlite().await;
     let line = expiring(&server, "k", 24 * 3600).await;
-    // Its answer comes after its timer was set.
+    // The timer is set before the response is sent.
     line.attach(&Bytes::new(), vec![]).await.unwrap_err();
     server.advance(25 * 3600);
     pass(601).await;
@@ -76,7 +76,7 @@ async fn a_cancel_that_an_official_daemon_never_hears_ends_the_job() {
     assert_eq!(status(&job(&server, posted).await), Status::Canceling);
     let ended = async {
         loop {
-            // The timer is set by a task of its own, whenever that gets to it.
+            // A separate task sets the timer at some time.
             pass(31).await;
             let found = job(&server, posted).await;
             if found.completed_at.is_some() {
@@ -90,7 +90,7 @@ async fn a_cancel_that_an_official_daemon_never_hears_ends_the_job() {
         "{}",
         ended.error
     );
-    assert_eq!(status(&job(&server, other).await), Status::Canceling, "its daemon is there");
+    assert_eq!(status(&job(&server, other).await), Status::Canceling, "its daemon is connected");
     assert!(healthy.update(other, 0).await.unwrap().canceled);
     let back = Daemon::untagged(&server, "d").await;
     assert!(refused(back.update(posted, 1).await).contains("job already completed"));
@@ -117,13 +117,17 @@ async fn a_long_queue_waits_for_ever_and_a_job_that_nobody_could_take_fails_with
         assert_eq!(waits.completed_at.is_none(), minutes < 30, "after {} minutes", minutes + 1);
     }
     for id in &queue {
-        assert_eq!(status(&job(&server, *id).await), Status::Pending, "an able daemon is there");
+        assert_eq!(
+            status(&job(&server, *id).await),
+            Status::Pending,
+            "a daemon that can run the job is connected"
+        );
     }
     let failed = job(&server, nobody).await;
     assert!(failed.error.contains("pending for 30 minutes"), "{}", failed.error);
     assert!(failed.error.contains("the only daemon has none"), "the reason is named: {}", failed.error);
     assert_eq!(status(&job(&server, taken).await), Status::Running);
-    // Without the able one the queue fails after the time, and says when it was seen.
+    // Without that daemon, the waiting jobs fail at their deadline, and the error names the time it was last seen.
     busy.calls.session().close().await;
     for _ in 0..33 {
         server.advance(60);
@@ -158,7 +162,7 @@ async fn a_clock_that_is_set_ends_nothing_that_is_alive() {
         }
         assert!(!line.update(running).await.unwrap().canceled);
     }
-    // And then time counts as ever: the official rule for whoever falls silent.
+    // After that, the official time limit for silent daemons applies again.
     line.take(waiting).await;
     line.calls.complete_job(&import_result(running, vec![])).await.unwrap();
     server.advance(299);
@@ -176,7 +180,7 @@ async fn a_daemon_is_listed_as_long_as_it_is_connected_whatever_the_clock_says()
     let server = TestServer::sqlite().await;
     let owner = server.owner().await;
     let line = DaemonConnection::fresh(&server.app, "d").await.0;
-    // One whose server was killed: nobody noted its end.
+    // A daemon of a killed server: the end of its connection was not stored.
     let dead = DaemonConnection::fresh(&server.app, "dead").await.0;
     let lost = format!("update provisioner_daemons set connection = 'x' where id = '{}'", dead.id);
     server.execute(&lost).await;
@@ -221,7 +225,7 @@ async fn a_heartbeat_corrects_rows_whose_end_could_not_be_noted() {
     poll_until("it has left", async || row().await.left_at).await;
     server.execute("update provisioner_daemons set left_us = null").await;
     Heartbeat.run(&server.app).await.unwrap();
-    assert_eq!(row().await.left_at, None, "one that joins this moment looks the same");
+    assert_eq!(row().await.left_at, None, "a daemon that joins at this moment has the same row");
     server.advance(10);
     Heartbeat.run(&server.app).await.unwrap();
     assert_eq!(row().await.left_at, Some(server.app.now()));

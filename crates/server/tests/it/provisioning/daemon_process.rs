@@ -27,17 +27,17 @@ pub(super) struct JoinOptions<'a> {
     pub(super) name: &'a str,
     pub(super) key: KeyId,
     pub(super) extensions: Extensions,
-    /// With a token of this user.
+    /// The user whose token it joins with.
     pub(super) user: Option<UserId>,
     /// Its effective tags.
     pub(super) tags: TagSet,
-    /// That token, whole.
+    /// The token.
     pub(super) token: &'a str,
-    /// In another than the default organization.
+    /// The organization; none for the default one.
     pub(super) organization: Option<OrganizationId>,
-    /// With this secret of its key.
+    /// Which secret of its key it presents.
     pub(super) presented_key: Option<PresentedKey>,
-    /// The connection is cut after so many bytes.
+    /// The number of bytes after which the connection is cut.
     pub(super) cut_after: usize,
 }
 
@@ -69,7 +69,7 @@ impl DaemonConnection {
             api_version: protocol::CURRENT.to_string(),
         };
         let JoinOptions { extensions, presented_key, user, token, .. } = options;
-        // Its public half.
+        // The public half of the token.
         let token = token.split_once('-').map(|(id, _)| id.to_owned());
         let authenticated = Authenticated { join, extensions, presented_key, user, token };
         let mut tx = app.store.single().await.unwrap();
@@ -92,14 +92,14 @@ impl DaemonConnection {
         Self { id, calls: Client::new(session.clone()), ext: extension::Client::new(session), cut }
     }
 
-    /// Open, and attached as a new process.
+    /// Opens a connection and attaches it as a new process.
     pub(super) async fn fresh(app: &App, name: &str) -> (Self, Bytes) {
         let line = Self::open(app, JoinOptions { name, ..JoinOptions::default() }).await;
         let session = line.attach(&Bytes::new(), vec![]).await.unwrap().session;
         (line, session)
     }
 
-    /// Open, and attached as the process of this session with these jobs.
+    /// Opens a connection and attaches it as the process of this session with these jobs.
     pub(super) async fn again(
         app: &App,
         name: &str,
@@ -147,7 +147,7 @@ impl DaemonConnection {
         self.calls.update_job(&request).await
     }
 
-    /// The connection is gone, without a word.
+    /// Cuts the connection without a closing handshake.
     pub(super) fn cut(&self) {
         self.cut.abort();
     }
@@ -159,7 +159,7 @@ impl Drop for DaemonConnection {
     }
 }
 
-/// Carries bytes both ways until its budget is used up.
+/// Forwards bytes in both directions until the budget is used up.
 async fn carry(mut left: DuplexStream, mut right: DuplexStream, mut budget: usize) {
     let (mut from_left, mut from_right) = (vec![0; 4096], vec![0; 4096]);
     while budget > 0 {

@@ -21,7 +21,7 @@ async fn a_daemon_is_sent_away_before_it_gives_its_job_up() {
     let calls = daemon.calls.clone();
     let request = UpdateJobRequest {
         job_id: posted.to_string(),
-        logs: vec![line("said while the database is away")],
+        logs: vec![line("sent while the database is unavailable")],
         ..UpdateJobRequest::default()
     };
     let again = request.clone();
@@ -33,7 +33,7 @@ async fn a_daemon_is_sent_away_before_it_gives_its_job_up() {
         tokio::time::resume();
         seconds += 1;
         assert!(seconds < PATIENCE, "the call is still waiting");
-        // Real time for a database that does not answer.
+        // Real time, because the database does not respond.
         settled(|| calling.is_finished()).await;
     }
     assert!(seconds > 10, "a short outage costs no connection: {seconds}");

@@ -22,7 +22,7 @@ on_both_engines! {
             let made = server.post(by, &format!("/api/v2/users/{user}/keys/tokens"), json!({})).await.expect(201);
             made["key"].as_str().unwrap().to_owned()
         };
-        // What a token minted goes with it, for other people too.
+        // Tokens that a token created end with it, also those of other users.
         let (parent, automation) = (made(&user, "me").await, made(&owner, "me").await);
         let (minted, theirs) = (made(&parent, "me").await, made(&automation, "u").await);
         let (parent, automation) = (id_of(&parent), id_of(&automation));
@@ -63,7 +63,7 @@ async fn a_token_that_expires_takes_its_daemons_along_and_a_session_in_use_does_
     pass(601).await;
     tokio::time::timeout(SOON, short.calls.session().closed()).await.unwrap();
     assert_eq!(job(&server, posted).await.error, format!("{} (daemon short)", Cause::TokenEnded.error()));
-    // A session lives for a day from its last use, and a daemon that is connected uses it.
+    // A session lasts for a day after its last use. A connected daemon counts as use.
     for _ in 0..30 {
         server.advance(HOUR);
         pass(601).await;

@@ -128,12 +128,12 @@ on_both_engines! {
         assert_eq!((codes, message.as_str()), (vec!["draining".to_owned()], "Daemon d could run the job but drains."));
         let shown = server.get(&owner, DAEMONS).await.expect(200);
         assert_eq!((&shown[0]["draining"], &shown[0]["busy_slots"], &shown[0]["slots"]), (&json!(true), &json!(1), &json!(1)));
-        // An official daemon stays, and gets nothing until the drain is taken back.
+        // An official daemon stays connected and gets no jobs until it is undrained.
         daemon.fail(running, "x").await.unwrap();
         let calls = daemon.calls.clone();
         let acquiring = tokio::spawn(async move { calls.acquire(std::future::pending()).await });
         assert_eq!(reasons(&server, &owner, posted).await.0, ["draining"]);
-        assert_eq!(status(&job(&server, posted).await), Status::Pending, "it took no more");
+        assert_eq!(status(&job(&server, posted).await), Status::Pending, "it acquired no more jobs");
         server.delete(&owner, &format!("{DAEMONS}/d/drain")).await.expect(200);
         let taken = tokio::time::timeout(SOON, acquiring).await.unwrap().unwrap().unwrap().unwrap();
         assert_eq!(taken.job_id, posted.to_string());

@@ -8,7 +8,7 @@ use coder_wire::messages::provisionerd::acquired_job;
 use super::*;
 use crate::external_auth::{Behavior, Browser, Provider};
 
-/// A template that asks for accounts at `corp` and, if there is one, at `gone`.
+/// A template that requires an account at `corp` and optionally one at `gone`.
 async fn template(server: &TestServer, owner: &str, optional: bool) -> TemplateId {
     let (template, version) = server.template(owner, "hello").await;
     let asked = ["corp", "gone"]
@@ -19,7 +19,7 @@ async fn template(server: &TestServer, owner: &str, optional: bool) -> TemplateI
     template
 }
 
-/// The accounts that come with a job.
+/// The accounts in the message of a job.
 fn accounts(acquired: AcquiredJob) -> Vec<(String, String)> {
     let Some(acquired_job::Type::WorkspaceBuild(build)) = acquired.r#type else { panic!("no build") };
     build.external_auth_providers.into_iter().map(|one| (one.id, one.access_token)).collect()

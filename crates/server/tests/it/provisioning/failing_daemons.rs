@@ -9,7 +9,7 @@ use super::daemon_process::{DaemonConnection, held, next_notification, state};
 use super::*;
 use crate::harness::{on_both_engines, settings};
 
-/// How often a daemon dies; `CODER_TEST_LONG` asks for the thousand.
+/// How often a daemon dies; a thousand times with `CODER_TEST_LONG`.
 fn deaths() -> usize {
     if std::env::var_os("CODER_TEST_LONG").is_some() { 1000 } else { 60 }
 }
@@ -23,7 +23,7 @@ async fn a_daemon_that_takes_a_job_and_dies_each_time_costs_those_jobs_and_nothi
     let mut posted = Vec::new();
     for number in 0..deaths() {
         let id = import(&server, &owner, json!({})).await.1;
-        // Now with a session, now as an official daemon, now before it holds what it took.
+        // With a session, as an official daemon, and before it holds the acquired job, in turn.
         if number % 3 == 0 {
             let daemon = Daemon::untagged(&server, "dies").await;
             daemon.take(id).await;
@@ -49,7 +49,7 @@ async fn a_daemon_that_takes_a_job_and_dies_each_time_costs_those_jobs_and_nothi
     }
     all_gone(&server).await;
     all_wait(&server, (0, 0)).await;
-    // Official ones have their five minutes; then all of them are over at once.
+    // Jobs of official daemons last for five minutes more. Then all of them end at once.
     server.advance(301);
     ReapJobs::default().run(&server.app).await.unwrap();
     for (id, _) in posted {
@@ -73,7 +73,7 @@ on_both_engines! {
         let second = import(&server, &owner, json!({})).await.1;
         two.take(second).await;
         two.hold(second).await.unwrap();
-        // Neither speaks for the other, and one's end is not the other's.
+        // Neither may report for the other, and the end of one does not affect the other.
         one.update(second).await.unwrap_err();
         two.update(first).await.unwrap_err();
         two.hold(first).await.unwrap_err();
@@ -105,11 +105,11 @@ on_both_engines! {
             if is_used {
                 back.logs(posted, &verdict.token, 1..2).await.unwrap();
             }
-            // The former token is good for nothing else, on no connection.
+            // The former token is not accepted for anything else, on any connection.
             back.logs(posted, &old, 1..2).await.unwrap_err();
             back.ext.journal(&state(posted, &old, "a", 1)).await.unwrap_err();
             line.update(posted).await.unwrap_err();
-            // Killed before the answer was written down; another process finds the old token on the disk.
+            // Killed before the response was stored. Another process finds the old token on the disk.
             back.cut();
             let (heir, _) = DaemonConnection::fresh(&server.app, name).await;
             heir.logs(posted, &old, 1..2).await.unwrap_err();
@@ -137,13 +137,13 @@ on_both_engines! {
         let path = "/api/v2/organizations/default/provisionerdaemons/d/drain";
         assert_eq!(first.post(&owner, path, Value::Null).await.expect(200)["notified"], 0);
         first.advance(1);
-        // The server is started anew, and the daemon comes back to that one.
+        // The server restarts, and the daemon reconnects to the new process.
         let next = first.beside(settings()).await;
         let (back, _) = DaemonConnection::again(&next.app, "d", &session, vec![held(posted, &token)]).await;
         let mut notifications = back.ext.notifications().await.unwrap();
         let Notification::Drain(drain) = next_notification(&mut notifications).await else { panic!("a drain") };
         assert_eq!(drain.reason, "admin asked for it");
-        // A new process of that name is not meant, even after a cut.
+        // The drain does not apply to a new process of that name, even after a lost connection.
         let (new, fresh) = DaemonConnection::fresh(&next.app, "d").await;
         new.cut();
         let (new, _) = DaemonConnection::again(&next.app, "d", &fresh, vec![]).await;

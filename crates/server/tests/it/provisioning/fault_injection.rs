@@ -11,12 +11,12 @@ use super::daemon_process::{DaemonConnection, JoinOptions, held, log};
 use super::*;
 use crate::harness::{on_both_engines, settings};
 
-/// The long form where it is wanted.
+/// The second value with `CODER_TEST_LONG=1`, otherwise the first one.
 fn count(short: usize, long: usize) -> usize {
     if std::env::var_os("CODER_TEST_LONG").is_some() { long } else { short }
 }
 
-/// A repeatable sequence of numbers.
+/// A reproducible sequence of numbers.
 struct Random(u64);
 
 impl Random {
@@ -26,7 +26,7 @@ impl Random {
     }
 }
 
-/// Another server process over the same database; the one before is gone without a word.
+/// Another server process on the same database. The previous one was killed.
 async fn restarted(server: &TestServer, before: &App) -> App {
     before.lifecycle.stop(Duration::ZERO).await;
     let build = Build { compatible: "v2.30.0+0000000".to_owned(), product: "0.0.0-test".to_owned() };
@@ -46,12 +46,12 @@ struct Process {
 }
 
 impl Process {
-    /// Works over one connection until it breaks or all lines are acknowledged; says whether they are.
+    /// Works over one connection until it breaks or all lines are acknowledged. Returns whether they are.
     async fn work(&mut self, line: &DaemonConnection, job: JobId, random: &mut Random) -> bool {
         let Ok(answer) = line.attach(&self.session, vec![held(job, &self.token)]).await else { return false };
         let verdict = &answer.jobs[0];
         assert_eq!(verdict.verdict(), Verdict::GoOn, "{verdict:?}");
-        assert!(verdict.next_sequence >= self.next, "an acknowledged line is safe");
+        assert!(verdict.next_sequence >= self.next, "acknowledged lines are stored");
         (self.session, self.token) = (answer.session.clone(), verdict.token.clone());
         self.next = verdict.next_sequence;
         while self.next <= self.lines {
@@ -128,7 +128,7 @@ on_both_engines! {
             };
             tokio::time::timeout(SOON, living).await.unwrap();
         }
-        // What nobody took still waits: somebody takes it.
+        // Jobs that no daemon acquired still wait, and a daemon acquires them.
         let (last, _) = DaemonConnection::fresh(&app, "last").await;
         for id in &posted {
             while status(&job(&server, *id).await) == Status::Pending {

@@ -2,13 +2,13 @@
 
 use super::*;
 
-/// Sixty seconds pass on a clock that is moved by hand; the database is given real time to answer after each step.
+/// Sixty seconds pass on a manual clock. After each step the database gets real time to respond.
 #[tokio::test]
 async fn a_hundred_idle_daemons_cost_heartbeats_and_one_look_a_second_only() {
     let server = TestServer::sqlite().await;
     let mut daemons = Vec::new();
     for number in 0..100 {
-        // Ten pools of ten.
+        // Ten groups of ten daemons.
         let pool = (number % 10).to_string();
         daemons.push(Daemon::tagged(&server, &format!("d{number}"), &[("pool", &pool)]).await);
     }
@@ -33,7 +33,7 @@ async fn a_hundred_idle_daemons_cost_heartbeats_and_one_look_a_second_only() {
     let after = server.app.store.statement_counts();
     assert_eq!(after.work - before.work, 0, "{before:?} {after:?}");
     assert_eq!(after.heartbeats - before.heartbeats, 1, "one statement for all daemons");
-    // One statement for all of them, at most once a second; here the clock moves by five.
+    // One statement for all daemons, at most once a second. Here the clock moves in steps of five seconds.
     assert!((10..=14).contains(&(after.claims - before.claims)), "{before:?} {after:?}");
     assert_eq!(server.app.scheduler.size(), (100, 10));
     for one in waiting {

@@ -1,5 +1,5 @@
 //! Who may join: the decision matrix of scheduling-and-auth 4.2 and the statuses of wire-protocol 1.7. A request that
-//! is admitted but is no WebSocket ends in 426.
+//! is admitted but does not ask for a WebSocket gets status 426.
 
 use axum::body::Body;
 use coder_domain::secret::Secret;
@@ -64,7 +64,7 @@ async fn every_bad_credential_gets_the_same_401() {
     assert_eq!(messages.len(), 1, "{messages:?}");
 }
 
-/// Nobody stays connected here, so all are offline.
+/// No daemon stays connected here, so all are offline.
 const LIST: &str = "/api/v2/organizations/default/provisionerdaemons?offline=true";
 
 #[tokio::test]
@@ -77,7 +77,7 @@ async fn each_valid_credential_is_admitted_and_two_at_once_are_not() {
     }
     join(&server, PATH, QUERY, &[(KEY, &key), (SESSION, &owner)]).await.expect(400);
     join(&server, PATH, QUERY, &[(PSK_HEADER, PSK), (SESSION, &owner)]).await.expect(400);
-    // An invalid key beside a valid session is no credential at all.
+    // An invalid key together with a valid session is no valid credential.
     join(&server, PATH, QUERY, &[(KEY, "short"), (SESSION, &owner)]).await.expect(426);
     let daemons = server.get(&owner, LIST).await.expect(200);
     assert_eq!(daemons.as_array().unwrap().len(), 1, "one name, one organization, no owner: one row");
@@ -110,7 +110,7 @@ async fn members_may_only_join_for_themselves() {
     let daemons = server.get(&owner, LIST).await.expect(200);
     let of_member =
         daemons.as_array().unwrap().iter().find(|daemon| daemon["tags"]["scope"] == "user").unwrap();
-    assert_eq!(of_member["tags"]["owner"], id.to_string(), "the owner is the caller, whatever was sent");
+    assert_eq!(of_member["tags"]["owner"], id.to_string(), "the owner is always the caller");
 }
 
 #[tokio::test]
@@ -123,7 +123,7 @@ async fn conf_3_the_psk_is_for_organization_scope_only() {
     let second = PATH.replace("default", "second");
     let refused = join(&server, &second, QUERY, &[(PSK_HEADER, PSK)]).await.expect(403);
     assert!(refused["detail"].as_str().unwrap().contains("for the default organization only"), "{refused}");
-    // A key says itself where it belongs.
+    // A key determines its organization.
     let key = key(&server, &owner, "k", json!({})).await;
     join(&server, &second, QUERY, &[(KEY, &key)]).await.expect(426);
     assert_eq!(server.get(&owner, LIST).await.expect(200)[0]["key_name"], "k");

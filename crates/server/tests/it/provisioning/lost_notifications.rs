@@ -11,10 +11,10 @@ use super::*;
 use crate::harness::settings;
 
 const KEYS: &str = "/api/v2/organizations/default/provisionerkeys";
-/// The look comes once a second; the rest is for a machine that has other things to do.
+/// Polling runs once a second. The rest of the time is for a busy machine.
 const SHORTLY: Duration = Duration::from_secs(5);
 
-/// One server that does, and one that does not hear of it.
+/// One server with notifications, and one without.
 async fn pair() -> Option<(TestServer, TestServer)> {
     let a = TestServer::postgres().await?;
     let mut config = settings();
@@ -91,7 +91,7 @@ async fn a_server_that_was_away_for_long_looks_at_everything() {
     let (first, second) = (keyed(&a, &b, "first").await, keyed(&a, &b, "second").await);
     a.delete(&owner, &format!("{KEYS}/first")).await.expect(204);
     ends(&first, "the first").await;
-    // What is told next is purged before anybody reads it, but for the last of it.
+    // The next hints are purged before the server reads them, except for the last one.
     let mut tx = a.app.store.begin().await.unwrap();
     for hint in ["nonsense", "z0"] {
         coder_store::changes::insert(&mut tx, hint, a.app.now()).await.unwrap();
@@ -113,11 +113,11 @@ async fn an_idle_daemon_costs_nothing_by_itself() {
         lines.push(keyed(&a, &b, &format!("k{number}")).await);
     }
     let (before, started) = (b.app.store.statement_counts(), std::time::Instant::now());
-    // The first ones come at once.
+    // The first polls run at once.
     eventually("looks", || b.app.store.statement_counts().heartbeats >= before.heartbeats + 5).await;
     let after = b.app.store.statement_counts();
     assert!(after.work - before.work < 10, "other tasks have little to do: {before:?} {after:?}");
-    assert!(started.elapsed() > Duration::from_secs(1), "one look a second for all of them");
+    assert!(started.elapsed() > Duration::from_secs(1), "one query a second for all of them");
 }
 
 #[tokio::test]
@@ -131,7 +131,7 @@ async fn followers_and_holders_of_jobs_hear_within_a_second_though_every_hint_is
     let mut next = async |what: &str| {
         assert!(tokio::time::timeout(SHORTLY, changes.changed()).await.is_ok(), "{what}");
     };
-    next("one look at what is new here").await;
+    next("one query for new log lines").await;
     there.update(followed, 1).await.unwrap();
     next("lines").await;
     there.calls.complete_job(&import_result(followed, vec![])).await.unwrap();
@@ -160,7 +160,7 @@ async fn idle_followers_cost_one_statement_a_second_for_all_of_them() {
     }
     let (before, started) = (b.app.store.statement_counts(), std::time::Instant::now());
     eventually("looks", || b.app.store.statement_counts().heartbeats >= before.heartbeats + 4).await;
-    assert!(started.elapsed() > Duration::from_secs(2), "one look a second for all of them");
+    assert!(started.elapsed() > Duration::from_secs(2), "one query a second for all of them");
     let after = b.app.store.statement_counts();
     assert!(after.work - before.work < 10, "{before:?} {after:?}");
     drop(followers);

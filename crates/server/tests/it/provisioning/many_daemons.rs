@@ -2,11 +2,11 @@
 
 use super::*;
 
-/// Holds the queue up until somebody makes a table of this name.
+/// Locks the queue until a table with this name exists.
 const HELD_UP: &str = "begin; lock table queue_lines in access exclusive mode;
     do $$ begin while not exists (select from pg_class where relname = 'go_on') loop perform pg_sleep(0.01); end loop; end $$; commit";
 
-/// Waits until it is held up.
+/// Waits until the lock is held.
 const UNTIL_HELD_UP: &str = "do $$ begin while not exists (select from pg_locks where granted
         and relation = 'queue_lines'::regclass and mode = 'AccessExclusiveLock') loop
     perform pg_sleep(0.01); end loop; end $$";
@@ -30,16 +30,16 @@ async fn daemons_that_look_for_jobs_leave_connections_for_requests() {
             tokio::spawn(async move { calls.acquire(std::future::pending()).await })
         });
         let waiting: Vec<_> = waiting.collect();
-        eventually("the looks are held up", || claims() >= half).await;
+        eventually("the claims wait for the lock", || claims() >= half).await;
         for _ in 0..20 {
             server.get(&owner, "/api/v2/users/me").await.expect(200);
         }
-        assert_eq!(claims(), half, "the others wait for theirs to end");
+        assert_eq!(claims(), half, "the other daemons wait for the claims to end");
         server.execute("create table go_on ()").await;
         waiting
     };
     let (_, waiting) = tokio::join!(server.execute(HELD_UP), acquiring);
-    // And then all of them look, and wait for what comes.
+    // After that, all of them query the queue and wait for jobs.
     eventually("all have looked", || claims() >= 2 * half).await;
     let posted = import(&server, &owner, json!({ "pool": "3" })).await.1;
     until(&server, posted, |job| job.started_at.is_some()).await;

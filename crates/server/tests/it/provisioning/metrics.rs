@@ -1,4 +1,4 @@
-//! What Prometheus is told, the health report, and that dashboards and alerts name nothing that does not exist.
+//! Prometheus metrics and the health report. Dashboards and alerts name only metrics that exist.
 
 use std::collections::BTreeSet;
 use std::path::Path;
@@ -51,7 +51,7 @@ async fn queue_daemons_slots_and_waits_are_told_by_tag_set() {
     drop(daemon);
     server.advance(91);
     let text = scrape(&server).await;
-    assert!(!text.contains("state=\"busy\"} 1"), "a daemon that is gone has no slots\n{text}");
+    assert!(!text.contains("state=\"busy\"} 1"), "a disconnected daemon has no slots\n{text}");
 }
 
 #[tokio::test]
@@ -122,7 +122,7 @@ async fn dashboards_and_alerts_name_existing_metrics() {
     server.app.metrics.joined(true);
     server.app.metrics.job_ended_by_server("hung");
     let text = scrape(&server).await;
-    // The daemons' own metrics, by the names in their list.
+    // The metrics of daemons, by the names in their list.
     let of_daemons = include_str!("../../../../provisioner/src/metrics.rs");
     let exists = |name: &str| {
         let family = ["_bucket", "_count", "_sum", "_total"].iter().find_map(|end| name.strip_suffix(end));
@@ -155,7 +155,7 @@ async fn dashboards_and_alerts_name_existing_metrics() {
         .filter_map(|line| line.strip_prefix("# TYPE "))
         .filter_map(|line| line.split(' ').next());
     let unexplained: Vec<_> = ours.filter(|name| !guide.contains(*name)).collect();
-    assert!(unexplained.is_empty(), "docs/operators/monitoring.md does not say what {unexplained:?} are");
+    assert!(unexplained.is_empty(), "docs/operators/monitoring.md does not describe {unexplained:?}");
 }
 
 fn joining(server: &TestServer, name: &str, version: &str, api: &str) -> NewDaemon {
@@ -208,7 +208,7 @@ async fn epd01_and_epd02_health_judges_the_daemons_seen_lately() {
     let report = server.get(&owner, HEALTH).await.expect(200);
     assert!(
         report["provisioner_daemons"]["error"].as_str().unwrap().starts_with("EPD01"),
-        "stale ones do not count"
+        "stale daemons do not count"
     );
 }
 
@@ -227,14 +227,14 @@ async fn a_daemon_that_can_run_no_jobs_shows_everywhere() {
     let shown = async || server.get(&owner, DAEMONS).await.expect(200)[0].clone();
     let row = shown().await;
     assert_eq!((&row["problem"], &row["problem_detail"]), (&json!("no Terraform"), &json!(detail)));
-    assert_eq!(row["status"], "idle", "the official field keeps the official words");
+    assert_eq!(row["status"], "idle", "the official field has an official value");
     let unhealthy = async |expected: u32| {
         let text = scrape(&server).await;
         let line = text.lines().find(|line| line.starts_with("coderd_provisioning_daemons_unhealthy{"));
         assert!(line.is_some_and(|line| line.ends_with(&format!("}} {expected}"))), "{line:?}");
     };
     unhealthy(1).await;
-    // The only daemon that there is can run nothing.
+    // The only daemon cannot run jobs.
     let report = server.get(&owner, HEALTH).await.expect(200);
     let daemons = &report["provisioner_daemons"];
     assert_eq!((&report["healthy"], &daemons["severity"]), (&json!(false), &json!("error")));
@@ -242,7 +242,7 @@ async fn a_daemon_that_can_run_no_jobs_shows_everywhere() {
     let warning = &daemons["items"][0]["warnings"][0];
     assert_eq!(warning["code"], "EPD90");
     assert_eq!(warning["message"], format!("unhealthy: no Terraform: {detail}"));
-    // Who comes back has to say it again; who is well says so.
+    // A daemon that reconnects must report its problem again. A healthy daemon reports that it is healthy.
     broken.cut();
     let (broken, _) = DaemonConnection::again(&server.app, "broken", &session, vec![]).await;
     unhealthy(0).await;
@@ -286,7 +286,7 @@ async fn draining_is_for_those_who_may_change_daemons() {
     server.post(&owner, &format!("{DAEMONS}/other/drain"), Value::Null).await.expect(404);
     assert!(daemon.calls.session().end().is_none());
     server.post(&owner, &format!("{DAEMONS}/{}/drain", daemon.id), Value::Null).await.expect(200);
-    assert!(daemon.calls.session().end().is_none(), "it gets no jobs, and stays");
+    assert!(daemon.calls.session().end().is_none(), "it gets no jobs and stays connected");
     daemon.calls.session().close().await;
     eventually("it has left", || server.app.scheduler.connected().is_empty()).await;
     server.advance(91);

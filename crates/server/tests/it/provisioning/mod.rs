@@ -166,14 +166,14 @@ async fn until(server: &TestServer, id: JobId, done: impl Fn(&Job) -> bool) -> J
     poll_until("the job as it should be", async || Some(job(server, id).await).filter(&done)).await
 }
 
-/// Waits until this number of daemons waits, in this number of domains.
+/// Waits until this number of daemons is waiting, in this number of domains.
 async fn all_wait(server: &TestServer, size: (usize, usize)) {
-    eventually("so many wait", || server.app.scheduler.size() == size).await;
+    eventually("this many daemons wait", || server.app.scheduler.size() == size).await;
 }
 
 /// Waits until no daemon is connected.
 async fn all_gone(server: &TestServer) {
-    eventually("all have left", || server.app.scheduler.connected().is_empty()).await;
+    eventually("all daemons have disconnected", || server.app.scheduler.connected().is_empty()).await;
 }
 
 /// Waits until no statement runs.
@@ -181,15 +181,15 @@ async fn quiet(server: &TestServer) {
     settled(|| server.app.store.statement_counts()).await;
 }
 
-/// The timers of a server on SQLite go on by so many seconds, each in its turn and with all that follows from it: the
-/// paused clock of the runtime moves when nothing is left to do.
+/// Lets this many seconds pass for the timers of a server on SQLite. The clock of the runtime is paused, so no real
+/// time passes: the clock moves to the next timer whenever no task can run.
 async fn pass(seconds: u64) {
     tokio::time::pause();
     tokio::time::sleep(Duration::from_secs(seconds)).await;
     tokio::time::resume();
 }
 
-/// An import that waits, with these tags.
+/// A waiting import with these tags.
 async fn import(server: &TestServer, token: &str, tags: Value) -> (TemplateVersionId, JobId) {
     server.version(token, json!({ "tags": tags })).await
 }

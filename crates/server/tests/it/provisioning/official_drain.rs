@@ -35,10 +35,10 @@ on_both_engines! {
         all_wait(&first, (1, 1)).await;
         assert_eq!(first.post(&owner, DRAIN, Value::Null).await.expect(200)["notified"], 1);
         all_wait(&first, (0, 0)).await;
-        assert!(!acquiring.is_finished(), "an empty answer would make it ask again at once");
+        assert!(!acquiring.is_finished(), "after an empty response it would call again at once");
         let posted = import(&first, &owner, json!({})).await.1;
 
-        // It connects again, and so it does to a server that was started anew.
+        // It reconnects to the same server, and to a restarted one.
         first.advance(5);
         let again = official(&first, KeyId::USER_AUTH).await;
         let next = first.beside(settings()).await;
@@ -54,7 +54,8 @@ on_both_engines! {
             assert_eq!(server.delete(&owner, DRAIN).await.expect(200)["notified"], notified);
         }
         assert!(!is_draining(&next, &there).await);
-        // The first server may hear of the end of the drain before it is asked itself, so any connection may be the one.
+        // The first server may be notified of the undrain before it receives the request, so either connection may get
+        // the job.
         let (taken, _, rest) = select_all([of_there, of_again, acquiring]).await;
         assert_eq!(taken.unwrap().job_id, second.to_string());
         let third = import(&first, &owner, json!({})).await.1;
@@ -68,7 +69,7 @@ on_both_engines! {
         let line = official(&server, KeyId::USER_AUTH).await;
         server.post(&owner, DRAIN, Value::Null).await.expect(200);
         line.calls.session().close().await;
-        // Who joins with another credential is somebody else.
+        // A daemon with another credential is a different daemon.
         let psk = official(&server, KeyId::PSK).await;
         assert!(!is_draining(&server, &psk).await);
         let posted = import(&server, &owner, json!({})).await.1;
@@ -96,11 +97,11 @@ on_both_engines! {
         all_wait(&server, (0, 0)).await;
         let report = coder_wire::extension::messages::SlotsReport { slots: 2, busy: 0, draining: false };
         line.ext.report_slots(&report).await.unwrap();
-        assert!(is_draining(&server, &line).await, "whatever it says of itself");
+        assert!(is_draining(&server, &line).await, "whatever it reports about itself");
         assert!(!acquiring.is_finished());
     }
 
-    /// A daemon joins while somebody drains it, or takes that back: its row was read just before.
+    /// A daemon joins while it is drained or undrained: its row was read just before.
     async fn what_comes_while_a_daemon_joins_holds(server: TestServer) {
         let owner = server.owner().await;
         let line = official(&server, KeyId::USER_AUTH).await;

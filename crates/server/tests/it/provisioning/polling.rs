@@ -51,7 +51,7 @@ async fn a_look_wakes_only_those_who_could_take_what_waits_and_is_not_made_for_n
     server.app.scheduler.wake_for_waiting_jobs().await.unwrap();
     assert_eq!(acquiring.swap_remove(3).await.unwrap(), fitting.to_string());
     let claims = server.app.store.statement_counts().claims - before;
-    assert!(claims < 10, "nine others were left alone: {claims}");
+    assert!(claims < 10, "nine others were not woken: {claims}");
     assert_eq!(server.app.scheduler.size(), (9, 9));
     for one in acquiring {
         one.abort();

@@ -8,7 +8,7 @@ use crate::harness::{on_both_engines, settings};
 
 const DAEMONS: &str = "/api/v2/organizations/default/provisionerdaemons";
 
-/// The status of the only daemon in a list, or that there is none.
+/// The status of the only daemon in a list; none when the list is empty.
 async fn shown(server: &TestServer, owner: &str, query: &str) -> Option<String> {
     let list = server.get(owner, &format!("{DAEMONS}{query}")).await.expect(200);
     assert!(list.as_array().unwrap().len() < 2, "{list}");
@@ -29,7 +29,7 @@ async fn open(server: &TestServer) -> DaemonConnection {
 on_both_engines! {
     async fn a_daemon_that_leaves_or_is_cut_is_offline_at_once(server: TestServer) {
         let owner = server.owner().await;
-        // Another server on the same database tells the same.
+        // Another server on the same database reports the same.
         let beside = server.beside(settings()).await;
         for cut in [false, true] {
             let line = open(&server).await;
@@ -45,11 +45,11 @@ on_both_engines! {
             soon_shown(&server, &owner, "offline").await;
             assert_eq!(shown(&beside, &owner, "?offline=true").await.as_deref(), Some("offline"));
             for asked in [&server, &beside] {
-                assert_eq!(shown(asked, &owner, "").await, None, "stale ones are shown when asked for");
+                assert_eq!(shown(asked, &owner, "").await, None, "stale daemons are shown on request");
             }
             let health = beside.get(&owner, "/api/v2/debug/health").await.expect(200);
             assert_eq!(health["provisioner_daemons"]["items"], json!([]), "{health}");
-            // Whoever asks why a job waits hears when it was there.
+            // The explanation of a waiting job names the time when it was last connected.
             let (version, posted) = import(&server, &owner, json!({})).await;
             let path = format!("/api/v2/organizations/default/provisionerjobs/{posted}/explain");
             for asked in [&server, &beside] {
@@ -94,7 +94,7 @@ on_both_engines! {
         line.cut();
         until(&server, posted, |job| job.lost_at.is_some()).await;
         assert_eq!(shown(&server, &owner, "").await.as_deref(), Some("busy"));
-        // A heartbeat of a server that has it proves that it is there, once its leave is some seconds old.
+        // A heartbeat of its server proves that it is connected, when it has not disconnected within the last seconds.
         let mut tx = server.app.store.single().await.unwrap();
         daemons::update_seen(&mut tx, &[line.id], server.app.events.outbox().own(), server.app.now()).await.unwrap();
         drop(tx);

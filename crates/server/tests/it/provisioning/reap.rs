@@ -25,7 +25,7 @@ on_both_engines! {
         daemon.update(posted, 1).await.unwrap();
         server.advance(299);
         reap(&server).await;
-        assert_eq!(status(&job(&server, posted).await), Status::Running, "a sign of life counts");
+        assert_eq!(status(&job(&server, posted).await), Status::Running, "a heartbeat counts");
         server.advance(2);
         reap(&server).await;
         let reaped = job(&server, posted).await;
@@ -66,7 +66,7 @@ on_both_engines! {
             server.advance(301);
             reap(&server).await;
             assert_eq!(status(&job(&server, posted).await), Status::Failed, "round {round}");
-            // Nothing is open any more, which the reaper notes.
+            // No job is open any more, and the reaper records this.
             reap(&server).await;
         }
     }

@@ -12,13 +12,13 @@ use super::daemon_process::{DaemonConnection, JoinOptions, next_notification};
 use super::*;
 use crate::harness::settings;
 
-/// Two servers that know each other; none without Postgres.
+/// Two servers that have found each other; none without Postgres.
 async fn pair() -> Option<(TestServer, TestServer)> {
     let a = TestServer::postgres().await?;
     let b = a.beside(settings()).await;
     listen(&a);
     listen(&b);
-    eventually("both know of each other", || {
+    eventually("both have found each other", || {
         [&a, &b].iter().all(|server| server.app.events.outbox().peers() == 1)
     })
     .await;
@@ -38,10 +38,10 @@ async fn a_daemon_that_is_on_two_servers_is_there_until_both_have_lost_it() {
         (DaemonConnection::fresh(&b.app, "twin").await.0, DaemonConnection::fresh(&a.app, "twin").await.0);
     newest.cut();
     eventually("one has left", || a.app.scheduler.connected().is_empty()).await;
-    // No heartbeat runs here, and the end of the other one is noted only when the row names it.
-    poll_until("the one that is there shows", async || shown("idle").await).await;
+    // No heartbeat runs here. The end of the other connection is stored only when the row names it.
+    poll_until("the remaining connection counts", async || shown("idle").await).await;
     there.cut();
-    poll_until("and then none is", async || shown("offline").await).await;
+    poll_until("without a connection it is offline", async || shown("offline").await).await;
 }
 
 fn listen(server: &TestServer) {
@@ -49,7 +49,7 @@ fn listen(server: &TestServer) {
     server.app.lifecycle.spawn("other servers", async move { replicas::run(&app).await });
 }
 
-/// Until nothing more wakes a follower by itself.
+/// Waits until no more wake-ups of followers are pending.
 async fn still(changes: &mut coder_server::events::Subscription) {
     while tokio::time::timeout(Duration::from_millis(300), changes.changed()).await.is_ok() {}
 }
@@ -63,14 +63,14 @@ async fn a_server_that_joins_tells_at_once_of_the_jobs_that_are_followed_on_anot
     let mut changes = a.app.events.subscribe(Topic::Job(posted));
     let b = a.beside(settings()).await;
     listen(&b);
-    eventually("both know of each other", || {
+    eventually("both have found each other", || {
         [&a, &b].iter().all(|server| server.app.events.outbox().peers() == 1)
     })
     .await;
     let daemon = Daemon::untagged(&b, "d").await;
     daemon.take(posted).await;
     still(&mut changes).await;
-    // The next sign of life, which names what is followed, is 20 seconds away.
+    // The next heartbeat, which names the followed jobs, is 20 seconds away.
     daemon.update(posted, 1).await.unwrap();
     tokio::time::timeout(Duration::from_secs(5), changes.changed()).await.unwrap();
 }
@@ -156,7 +156,7 @@ async fn cancels_drains_and_the_end_of_a_key_reach_daemons_of_the_other_server()
     idle.attach(&Bytes::new(), vec![]).await.unwrap();
     let other = Daemon::untagged(&b, "other").await;
     let started = std::time::Instant::now();
-    // The session of the other server hears so while this one's handler waits for nothing.
+    // The session on the other server is notified, and the handler here does not wait for it.
     let shown = DaemonConnection::open(
         &b.app,
         JoinOptions {
@@ -190,7 +190,7 @@ async fn a_follower_on_one_server_is_woken_by_lines_that_arrive_on_the_other() {
     let daemon = Daemon::untagged(&b, "d").await;
     daemon.take(posted).await;
     let mut changes = a.app.events.subscribe(Topic::Job(posted));
-    // Whether the other server knows of the follower shows by what it tells.
+    // The hints of the other server show whether it knows the follower.
     let told = async {
         loop {
             daemon.update(posted, 1).await.unwrap();
@@ -213,7 +213,7 @@ async fn a_user_who_leaves_or_is_suspended_has_no_daemons_on_any_server() {
     let line =
         DaemonConnection::open(&b.app, JoinOptions { user: Some(user), ..JoinOptions::default() }).await;
     line.attach(&Bytes::new(), vec![]).await.unwrap();
-    // And of a token that was given back, what joined with it.
+    // A deleted token also disconnects the daemons that joined with it.
     let token = a.login("u@example.com").await;
     let signed = JoinOptions { name: "signed", user: Some(user), token: &token, ..JoinOptions::default() };
     let signed = DaemonConnection::open(&b.app, signed).await;
@@ -234,13 +234,13 @@ async fn what_is_said_while_nobody_listens_is_found_in_the_database() {
         .await;
     let posted = import(&a, &owner, json!({})).await.1;
     assert_eq!(acquiring.await.unwrap().job_id, posted.to_string());
-    // And hints work again.
+    // Hints work again.
     let acquiring = waiting(&b).await;
     let posted = import(&a, &owner, json!({})).await.1;
     assert_eq!(acquiring.await.unwrap().job_id, posted.to_string());
 }
 
-/// The ids and texts of a log that is followed over a socket, until the server says that it is done.
+/// Follows a log over a WebSocket until the server closes it. Returns the ids and texts.
 async fn followed(
     address: std::net::SocketAddr,
     token: &str,
@@ -276,17 +276,17 @@ async fn followers_on_one_server_get_the_lines_of_the_other_in_order_and_once() 
     let Some(a) = TestServer::postgres().await else { return };
     let (address, stop) = a.listening().await;
     listen(&a);
-    eventually("they know of each other", || a.app.events.outbox().peers() == 1).await;
+    eventually("they have found each other", || a.app.events.outbox().peers() == 1).await;
     let owner = a.owner().await;
     let (version, posted) = import(&a, &owner, json!({})).await;
-    // One follows from before the start, the other joins in the middle.
+    // One follows from before the start, the other one starts in the middle.
     let follow = |owner: String| tokio::spawn(async move { followed(address, &owner, version).await });
     let first = follow(owner.clone());
     let daemon = Daemon::untagged(&a, "d").await;
     daemon.take(posted).await;
     let (mut want, mut second) = (Vec::new(), None);
     for batch in 0..120_usize {
-        // Identical lines are lines, too.
+        // Identical lines are all kept.
         let texts: Vec<_> = (0..=batch % 7).map(|at| format!("{} {}", batch / 3, at / 2)).collect();
         let logs = texts.iter().map(|text| line(text)).collect();
         let request = UpdateJobRequest { job_id: posted.to_string(), logs, ..UpdateJobRequest::default() };
@@ -299,7 +299,7 @@ async fn followers_on_one_server_get_the_lines_of_the_other_in_order_and_once() 
     daemon.calls.complete_job(&import_result(posted, vec![])).await.unwrap();
     let want: Vec<_> = (1..).zip(want).collect();
     for follower in [first, second.unwrap()] {
-        // Not the look that every follower takes twice a minute.
+        // Not the query that every follower runs twice a minute.
         let got = tokio::time::timeout(Duration::from_secs(20), follower).await.unwrap().unwrap();
         assert_eq!(got, want);
     }

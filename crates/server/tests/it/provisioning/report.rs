@@ -79,7 +79,7 @@ on_both_engines! {
         let ask = |id: &str, optional| ExternalAuthProviderResource { id: id.to_owned(), optional };
         let found = completed_job::TemplateImport {
             start_resources: vec![resource("a")],
-            // One that is optional is unknown just as well (wire-protocol 5.6).
+            // An unknown optional provider is refused in the same way (wire-protocol 5.6).
             external_auth_providers: vec![ask("github", true), ask("gitlab", false)],
             ..completed_job::TemplateImport::default()
         };
@@ -192,7 +192,7 @@ on_both_engines! {
     }
 }
 
-/// What the official server adds to a report, and the order in which it shows it.
+/// The additions of the official server to a report, and its order.
 #[tokio::test]
 async fn a_build_shows_dev_containers_as_scripts_external_agents_and_the_templates_order() {
     let server = TestServer::sqlite().await;
@@ -242,7 +242,7 @@ async fn a_build_shows_dev_containers_as_scripts_external_agents_and_the_templat
     daemon.calls.complete_job(&result).await.unwrap();
     let shown = server.get(&owner, &format!("/api/v2/workspacebuilds/{build}")).await.expect(200);
     assert_eq!(shown["has_external_agent"], true);
-    assert_eq!(shown["daily_cost"], 7, "as committed, though two instances show it");
+    assert_eq!(shown["daily_cost"], 7, "the counted cost, although two instances have it");
     let names = |list: &Value, field: &str| -> Vec<String> {
         list.as_array().unwrap().iter().map(|one| one[field].as_str().unwrap().to_owned()).collect()
     };

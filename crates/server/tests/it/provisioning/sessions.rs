@@ -22,10 +22,10 @@ on_both_engines! {
         old.take(posted).await;
         let (first, second) = tokio::join!(old.hold(posted), old.hold(posted));
         let token = first.unwrap().token;
-        assert_eq!(second.unwrap().token, token, "two calls at once have one answer");
+        assert_eq!(second.unwrap().token, token, "two concurrent calls get the same answer");
         assert_eq!(old.hold(posted).await.unwrap().token, token, "the same answer again");
         assert_eq!(old.logs(posted, &token, 1..4).await.unwrap().next_sequence, 4);
-        // The old connection is not cut: it only seems dead to the daemon.
+        // The old connection is not cut. The daemon only believes so.
         let (new, answer) = DaemonConnection::again(&server.app, "d", &session, vec![held(posted, &token)]).await;
         assert_eq!(answer.session, session);
         assert!(answer.grace_ms > 0);
@@ -106,7 +106,7 @@ on_both_engines! {
             String::from_utf8(builds::find_state(&mut tx, build).await.unwrap().unwrap()).unwrap()
         };
         assert!(stored().await.contains(r#""serial":5"#));
-        // Another process of the daemon finds a newer one on its disk.
+        // Another process of the daemon finds a newer state on its disk.
         let (heir, _) = DaemonConnection::fresh(&server.app, "d").await;
         assert!(!heir.ext.salvage(&state(posted, &token, "a", 3)).await.unwrap().kept);
         heir.ext.salvage(&state(posted, &Bytes::from_static(b"forged"), "a", 9)).await.unwrap_err();
@@ -222,7 +222,7 @@ async fn a_cancel_is_heard_at_once_and_by_force_after_the_interval() {
     assert!(second.force);
     assert!(line.update(posted).await.unwrap().canceled, "heartbeats go on");
     line.cut();
-    // Said again after a cut.
+    // Sent again after a lost connection.
     let (again, answer) =
         DaemonConnection::again(&server.app, "d", &session, vec![held(posted, &Bytes::new())]).await;
     assert!(answer.jobs[0].canceled);
@@ -277,12 +277,12 @@ on_both_engines! {
             line.ext.report_program(&report(&token, product, version)).await.unwrap_err();
         }
         line.ext.report_program(&report(&Bytes::from_static(b"other"), "terraform", "1.9.8")).await.unwrap_err();
-        assert_eq!(shown().await, json!(null), "nothing is said before it is known");
+        assert_eq!(shown().await, json!(null), "nothing is reported before it is known");
         line.ext.report_program(&report(&token, "opentofu", "1.10.6+x")).await.unwrap();
         assert_eq!(shown().await, json!({"product": "opentofu", "version": "1.10.6+x"}));
         line.calls.complete_job(&import_result(posted, vec![])).await.unwrap();
         line.ext.report_program(&report(&token, "terraform", "1.9.8")).await.unwrap_err();
-        assert_eq!(shown().await["product"], "opentofu", "an ended job keeps what it was told");
+        assert_eq!(shown().await["product"], "opentofu", "an ended job keeps the reported value");
     }
 }
 
@@ -306,7 +306,7 @@ async fn several_acquires_of_one_session_each_get_a_job() {
     assert_eq!(got, posted);
 }
 
-/// Everything works with each extension refused singly.
+/// Everything works when any single extension is refused.
 #[tokio::test]
 async fn each_extension_can_be_refused_alone() {
     let server = TestServer::sqlite().await;

@@ -6,7 +6,7 @@ use coder_wire::messages::provisioner::{Agent, App, agent};
 use super::*;
 use crate::harness::on_both_engines;
 
-/// Runs one job from its request to its end, with nothing else under way; says how often the database was asked.
+/// Runs one job from its request to its end while nothing else runs. Returns the number of statements.
 async fn asked(server: &TestServer, daemon: &Daemon, post: impl Future<Output = ()>) -> u64 {
     let calls = daemon.calls.clone();
     let taking = tokio::spawn(async move { calls.acquire(std::future::pending()).await.unwrap().unwrap() });
@@ -26,7 +26,7 @@ async fn asked(server: &TestServer, daemon: &Daemon, post: impl Future<Output = 
     let done = if is_import { import_result(job, vec![machine()]) } else { build_result(job) };
     daemon.calls.complete_job(&done).await.unwrap();
     quiet(server).await;
-    // One question was this test's own.
+    // One statement belongs to this test.
     server.app.store.statement_counts().round_trips - before - 1
 }
 
@@ -60,7 +60,7 @@ on_both_engines! {
         let path = format!("/api/v2/workspaces/{workspace}/builds");
         let file = server.file(&owner).await;
         let (mut builds, mut imports) = (Vec::new(), Vec::new());
-        // The first round finds caches empty and keys unmade.
+        // In the first round, caches are empty and keys do not exist yet.
         for transition in ["stop", "start", "stop", "start"] {
             let post = async { drop(server.post(&owner, &path, json!({ "transition": transition })).await.expect(201)) };
             builds.push(asked(&server, &daemon, post).await);
@@ -71,7 +71,8 @@ on_both_engines! {
             };
             imports.push(asked(&server, &daemon, post).await);
         }
-        // On SQLite a question is no round trip, and BEGIN and COMMIT are cheap; the numbers only keep what was won.
+        // On SQLite a statement is no round trip, and BEGIN and COMMIT are cheap. These numbers only guard against
+        // regressions.
         let (most_builds, most_imports) = if server.app.store.is_postgres() { (16, 13) } else { (40, 34) };
         assert!(builds[2..].iter().all(|asked| *asked <= most_builds), "builds: {builds:?}");
         assert!(imports[2..].iter().all(|asked| *asked <= most_imports), "imports: {imports:?}");

@@ -30,7 +30,7 @@ on_both_engines! {
         let stored = modules_of(&server, secret).await;
         assert!(stored.is_some());
 
-        // Another daemon that knows the hash, and the same one with another job.
+        // Another daemon that knows the hash, and the same daemon for another job.
         let (version, posted) = import(&server, &owner, json!({})).await;
         let curious = Daemon::untagged(&server, "curious").await;
         curious.take(posted).await;
@@ -42,20 +42,20 @@ on_both_engines! {
             assert_eq!(modules_of(&server, version).await, None);
             assert_eq!(status(&job(&server, job_id).await), Status::Running);
         }
-        // Whoever has the content has it.
+        // A daemon that has the content may upload it too.
         daemon.calls.upload_file(MODULES, data.clone()).await.unwrap();
         let said = refused(curious.calls.complete_job(&with(posted, &hash)).await);
         assert!(said.contains("not uploaded"), "{said}");
         daemon.calls.complete_job(&with(again, &hash)).await.unwrap();
         assert_eq!(modules_of(&server, later).await, stored, "equal content is stored once");
-        // What the version has already may be named.
+        // A result may refer to the archive that the version already has.
         let (file, now) = (stored.unwrap(), server.app.now());
         let mut tx = server.app.store.single().await.unwrap();
         version_details::update_module_file(&mut tx, version, file, now).await.unwrap();
         drop(tx);
         curious.calls.complete_job(&with(posted, &hash)).await.unwrap();
         assert_eq!(modules_of(&server, version).await, stored);
-        // And the purge forgets what was uploaded for jobs of long ago, but not the files.
+        // The purge deletes the records of uploads for old jobs, but not the files.
         server.advance(1);
         let mut tx = server.app.store.single().await.unwrap();
         assert_eq!(jobs::uploads::purge(&mut tx, server.app.now()).await.unwrap(), 2);
@@ -118,6 +118,6 @@ on_both_engines! {
         daemon.acquire().await;
         let file = modules_of(&server, version).await.unwrap().to_string();
         assert!(daemon.calls.download_file(&file, MODULES).await.unwrap() == data);
-        eventually("everything is given back", || server.app.memory.used() == 0).await;
+        eventually("everything is released", || server.app.memory.used() == 0).await;
     }
 }

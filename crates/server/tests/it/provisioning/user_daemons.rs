@@ -7,7 +7,7 @@ use super::daemon_process::{DaemonConnection, JoinOptions, next_notification};
 use super::*;
 use crate::harness::Answer;
 
-/// A daemon that joined with this token of this user; without one, with another of the user's.
+/// A daemon that joined with this token of this user. An empty token means another token of the user.
 pub(super) async fn joined(server: &TestServer, name: &str, user: UserId, token: &str) -> DaemonConnection {
     let line = DaemonConnection::open(
         &server.app,
@@ -18,7 +18,7 @@ pub(super) async fn joined(server: &TestServer, name: &str, user: UserId, token:
     line
 }
 
-/// Two daemons of a user: one has a job, and the other one is away with its own.
+/// Two daemons of a user, each with a job. One is connected, and the other one has lost its connection.
 pub(super) struct Two {
     pub(super) here: DaemonConnection,
     _away: DaemonConnection,
@@ -45,11 +45,12 @@ impl Two {
         Self { here, _away: away, held, lost }
     }
 
-    /// A request ends both at once: the one that is there hears it first, and the jobs fail with this reason.
+    /// Sends a request that ends both daemons. The connected one is notified before, and both jobs fail with this
+    /// reason.
     pub(super) async fn end(self, server: &TestServer, request: impl Future<Output = Answer>, why: &str) {
-        assert!(self.here.calls.session().end().is_none(), "nothing has happened to it yet");
+        assert!(self.here.calls.session().end().is_none(), "it is still connected");
         let mut notifications = self.here.ext.notifications().await.unwrap();
-        // What comes before the notification may hash passwords, which takes long on a busy machine.
+        // The request may hash passwords, which takes long on a busy machine, so the time counts from the notification.
         let told = async { (next_notification(&mut notifications).await, std::time::Instant::now()) };
         let (answer, (notification, started)) = tokio::join!(request, told);
         assert!(answer.status.is_success(), "{answer:?}");

@@ -17,7 +17,7 @@ use super::daemon_process::{DaemonConnection, JoinOptions, held, log};
 use super::*;
 use crate::harness::on_both_engines;
 
-/// Calls that name a job. The others have a test of their own below.
+/// Calls with a job id. The others have a separate test below.
 const OF_JOBS: [&str; 10] = [
     "CommitQuota",
     "UpdateJob",
@@ -30,7 +30,7 @@ const OF_JOBS: [&str; 10] = [
     "Salvage",
     "ReportProgram",
 ];
-/// Calls that name none: they wait, or are proved by what the daemon has in hand.
+/// Calls without a job id: they only wait, or they are checked against the jobs that the daemon holds.
 const OTHERS: [&str; 7] = [
     "AcquireJob",
     "AcquireJobWithCancel",
@@ -41,7 +41,7 @@ const OTHERS: [&str; 7] = [
     "Notices",
 ];
 
-/// Makes a call about a job; what was said when it was refused.
+/// Makes a call about a job. Returns the error text of the refusal.
 async fn refusal(
     server: &TestServer,
     rpc: &str,
@@ -85,7 +85,7 @@ async fn refusal(
                 .map(|error| error.to_string())
         }
         "Attach" => {
-            // On a connection of its own, with a session that is somebody's or nobody's.
+            // On a separate connection, with the session of another daemon or an unknown one.
             let other = DaemonConnection::open(&server.app, JoinOptions::default()).await;
             let job = coder_wire::extension::messages::HeldJob { job_id, ..held(JobId::random(), token) };
             match other.attach(&Bytes::from(vec![3; 32]), vec![job]).await {
@@ -172,26 +172,26 @@ async fn foreign(server: &TestServer, owner: &str, file: FileId) -> JobId {
     job.id
 }
 
-/// What keeps a name or a secret in a message honest.
+/// How a name or a secret in a message is checked.
 #[derive(Debug)]
 enum Proof {
-    /// The server says it; daemons never do.
+    /// Only the server sends it.
     Ours,
-    /// The matrix of this file: it must be a job that the connection holds.
+    /// Must be a job that the connection holds. Tested by the matrix of this file.
     Job,
-    /// The matrix of this file: a secret that the server made for this job or session.
+    /// A secret that the server created for this job or session. Tested by the matrix of this file.
     Secret,
-    /// It is compared with the content that comes with it.
+    /// Compared with the content in the same message.
     Content,
     /// `files_are_for_jobs_that_need_them`, `a_hash_of_somebody_elses_file_gives_no_file`.
     File,
-    /// Stored as what a template says; it names nothing of the server's. Ids of rows are made by the server.
+    /// Stored as content of the template. It refers to no object of the server: the server creates the ids of rows.
     Words,
-    /// Messages between an official daemon and its own Terraform process, which no peer of ours sends.
+    /// Messages between an official daemon and its Terraform process, which no peer of the server sends.
     Unused,
 }
 
-/// Every field that names something or proves something, in messages of either direction.
+/// Every field that identifies or proves something, in messages of both directions.
 const NAMES: [(&str, Proof); 52] = {
     use Proof::{Content, File, Job, Ours, Secret, Unused, Words};
     [
@@ -250,7 +250,7 @@ const NAMES: [(&str, Proof); 52] = {
     ]
 };
 
-/// A field that names something is thought of before it is read: this list has every one of the protocol files.
+/// Every field of the protocol files that identifies something is in this list, with its check.
 #[test]
 fn every_name_in_a_message_has_its_proof() {
     let protos = [
@@ -292,7 +292,7 @@ async fn a_hash_of_somebody_elses_file_gives_no_file() {
     let (version, posted) = import(&server, &owner, json!({})).await;
     let daemon = Daemon::untagged(&server, "d").await;
     daemon.take(posted).await;
-    // The hash of a template's source is no secret, and the source is there.
+    // The hash of a template's source is not secret, and the source is stored.
     let sources = crate::harness::tar(&[("main.tf", "resource {}")]);
     for hash in [coder_wire::file::hash(&sources).to_vec(), vec![0; 32], vec![0; 31], vec![0; 1 << 20]] {
         let import = completed_job::TemplateImport { module_files_hash: hash, ..Default::default() };
@@ -325,12 +325,12 @@ fn the_matrix_has_every_call() {
 on_both_engines! {
     async fn every_call_about_somebody_elses_job_is_refused_and_changes_nothing(server: TestServer) {
         let owner = server.owner().await;
-        // What the forger has itself.
+        // The forger's own job.
         let own = import(&server, &owner, json!({})).await.1;
         let (forger, _) = DaemonConnection::fresh(&server.app, "d").await;
         forger.take(own).await;
         let token = forger.hold(own).await.unwrap().token;
-        // Its victims: of another daemon with and without a session, ended, waiting, and of another organization.
+        // The attacked jobs: of another daemon with and without a session, ended, waiting, and of another organization.
         let ours = import(&server, &owner, json!({})).await.1;
         let (holder, _) = DaemonConnection::fresh(&server.app, "holder").await;
         holder.take(ours).await;
@@ -362,7 +362,7 @@ on_both_engines! {
             let named = victims.iter().map(ToString::to_string).chain(forged.iter().cloned());
             for id in named {
                 for token in &tokens {
-                    // The holder's own words are not forged.
+                    // Messages of the holder itself are accepted.
                     let short: String = id.chars().take(40).collect();
                     let said = refusal(&server, rpc, &forger, &id, token).await;
                     assert!(said.is_some(), "{rpc} {short:?}");
@@ -380,8 +380,8 @@ on_both_engines! {
 }
 
 on_both_engines! {
-    /// Whether a job of another organization exists, and how far it is, is nobody's business here; nor is that of other
-    /// people's jobs for the daemon of one person.
+    /// Daemons do not learn whether a job of another organization exists or how far it is. The daemon of one user does
+    /// not learn this about jobs of other users.
     async fn a_refusal_tells_nothing_of_a_job_that_the_daemon_may_not_know(server: TestServer) {
         let owner = server.owner().await;
         let file = server.file(&owner).await;
@@ -431,7 +431,7 @@ async fn files_are_for_jobs_that_need_them_and_numbers_are_bounded() {
     let owner = server.owner().await;
     let (line, _) = DaemonConnection::fresh(&server.app, "d").await;
     let data = Bytes::from_static(b"modules");
-    assert!(line.calls.upload_file(MODULES, data.clone()).await.is_err(), "no import in hand");
+    assert!(line.calls.upload_file(MODULES, data.clone()).await.is_err(), "the daemon holds no import");
     let sources = server.file(&owner).await.to_string();
     let absurd = "9".repeat(1 << 20);
     for file in [sources.as_str(), "", "nonsense", "00000000-0000-0000-0000-000000000009", &absurd] {
@@ -457,7 +457,7 @@ async fn files_are_for_jobs_that_need_them_and_numbers_are_bounded() {
     assert_eq!((row.slots, row.busy, row.draining), (1, 0, false));
     assert_eq!((row.problem.as_str(), row.problem_detail.as_str()), ("", ""));
     line.ext.report_health(&at_most(64, 1024)).await.unwrap();
-    // Extension calls do not exist for whoever was granted nothing.
+    // Extension calls do not exist for a daemon without granted extensions.
     let official = Daemon::untagged(&server, "official").await;
     let ext = coder_wire::extension::Client::new(official.calls.session().clone());
     assert!(
