@@ -1,9 +1,9 @@
-//! Cancels raced against daemons that take jobs, over the real server: a job that was canceled while it waited is never
-//! handed out, and each job has one end. `CODER_TEST_LONG=1` or `CODER_TEST_CANCEL_RACES` runs more than the short form.
+//! Races cancels against daemons that acquire jobs, with the real server: a job that was canceled while it waited is
+//! never handed out, and each job ends once. `CODER_TEST_LONG=1` or `CODER_TEST_CANCEL_RACES` runs more than the short
+//! form.
 
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex};
-use std::time::Duration;
 
 use coder_api::client::{Client, Credential, JobFilter, ServeProvisionerDaemonRequest};
 use coder_api::files::TAR;
@@ -21,24 +21,24 @@ use crate::fault_fixture::{on_postgres, on_sqlite};
 use crate::processes::Server;
 use crate::program::Home;
 
-/// Fewer than clients, so that jobs wait.
+/// Fewer daemons than clients, so that jobs wait.
 const DAEMONS: usize = 2;
 
 /// Clients that post and cancel.
 const CLIENTS: usize = 8;
 
-/// A cancel comes at most so long after its job.
-const HEAD_START: Duration = Duration::from_millis(6);
+/// The largest number of requests between a job and its cancel, during which a daemon may acquire the job.
+const MOST_READS: u64 = 6;
 
 fn races() -> usize {
     let given = std::env::var("CODER_TEST_CANCEL_RACES").map(|text| text.parse().unwrap());
     given.unwrap_or_else(|_| count(120, 10_000))
 }
 
-/// Jobs that daemons were handed, and how often.
+/// How often each job was handed out.
 type Handed = Arc<Mutex<HashMap<String, usize>>>;
 
-/// Takes jobs and gives them back, canceled or not, in the words that an official daemon has for each.
+/// Acquires jobs and ends them, canceled or not, with the messages of an official daemon.
 async fn work(daemon: FakeDaemon, handed: Handed, stop: CancellationToken) {
     while let Some(job) = daemon.calls.acquire(stop.cancelled()).await.unwrap() {
         *handed.lock().unwrap().entry(job.job_id.clone()).or_default() += 1;
@@ -52,7 +52,7 @@ async fn work(daemon: FakeDaemon, handed: Handed, stop: CancellationToken) {
     daemon.leave().await;
 }
 
-/// Posts imports one after the other and cancels each a moment later. What the server said to each cancel comes back.
+/// Posts imports one after the other and cancels each a moment later. Returns the server's response to each cancel.
 async fn race(
     client: Client,
     organization: OrganizationId,
@@ -64,10 +64,12 @@ async fn race(
     for _ in 0..count {
         let request = CreateTemplateVersionRequest { file_id: Some(file), ..Default::default() };
         let version = client.create_version(organization, &request).await.unwrap();
-        tokio::time::sleep(random.time_below(HEAD_START)).await;
+        for _ in 0..random.below(MOST_READS) {
+            client.version(version.id).await.unwrap();
+        }
         let canceled = match client.cancel_version(version.id).await {
             Ok(()) => true,
-            // Its daemon was quicker.
+            // Its daemon was faster.
             Err(error) if error.status().is_some_and(|status| status == 400) => false,
             Err(error) => panic!("{error}"),
         };
@@ -76,7 +78,7 @@ async fn race(
     races
 }
 
-/// How the races ended.
+/// The results of the races.
 #[derive(Debug, Default)]
 struct Ends {
     while_waiting: usize,
@@ -111,7 +113,7 @@ fn cancel(home: Home) {
             clients.spawn(race(client.clone(), organization, file, total.div_ceil(CLIENTS), random));
         }
         let raced = clients.join_all().await.concat();
-        // Whoever is handed nothing any more has nothing in hand either.
+        // A daemon without further jobs holds no job either.
         stop.cancel();
         daemons.join_all().await;
         raced
@@ -130,7 +132,7 @@ fn cancel(home: Home) {
                 assert!(!canceled || row.canceled_at.is_some(), "{row:?}");
                 ends.too_late += 1;
             }
-            // It was told of the cancel, and its daemon said so in its own words.
+            // The daemon was notified of the cancel and reported it with its own message.
             (Status::Failed, true) if row.canceled_at.is_some() => ends.while_running += 1,
             _ => panic!("{row:?}"),
         }
@@ -138,7 +140,10 @@ fn cancel(home: Home) {
     let left = JobFilter { status: vec!["pending".into(), "running".into()], ..JobFilter::default() };
     assert_eq!(api.run(async |client| client.jobs(organization, &left).await).unwrap(), []);
     eprintln!("{} races: {ends:?}", raced.len());
-    assert!(ends.while_waiting > 0 && ends.while_waiting < raced.len(), "both sides win at times: {ends:?}");
+    assert!(
+        ends.while_waiting > 0 && ends.while_waiting < raced.len(),
+        "each side must win some races: {ends:?}"
+    );
     server.home().run(&["server", "check"]).success();
 }
 

@@ -4,6 +4,7 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::time::{Duration, Instant};
 
+use coder_testkit::wait::eventually;
 use coder_wire::extension::Extensions;
 use coder_wire::messages::provisionerd as pb;
 use serde::Deserialize;
@@ -13,7 +14,7 @@ use crate::fake_server::{Record, Server};
 use crate::fixture::{Running, processes_with, start, tar};
 
 /// How often something is killed; 100 for the long form.
-fn rounds() -> u64 {
+fn rounds() -> usize {
     std::env::var("CODER_TEST_KILLS").ok().and_then(|count| count.parse().ok()).unwrap_or(3)
 }
 
@@ -56,25 +57,26 @@ fn newest(record: &Record) -> u64 {
     record.journals.iter().chain(&record.salvages).map(|journal| journal.serial).max().unwrap_or(0)
 }
 
-/// Waits into the apply, and returns the serial that was written long enough before its end.
-fn watch(cache: &Path, time: Duration) -> u64 {
-    let started_at = Instant::now();
+/// Waits until the state has changed this often, or the apply has ended. Returns the last serial that was written long enough
+/// before.
+async fn watch(server: &Server, cache: &Path, changes: usize) -> u64 {
     let mut seen: Vec<(Instant, u64)> = Vec::new();
-    while started_at.elapsed() < time {
+    eventually("the state has changed", || {
         if let Some(serial) = state_file(cache).and_then(|file| serial(&file))
             && seen.last().is_none_or(|(_, last)| *last != serial)
         {
             seen.push((Instant::now(), serial));
         }
-        std::thread::sleep(Duration::from_millis(5));
-    }
+        seen.len() >= changes || server.record().is_over()
+    })
+    .await;
     let promised = seen.iter().rev().find(|(at, _)| at.elapsed() >= PROMISE);
     promised.map_or(0, |(_, serial)| *serial)
 }
 
-/// Points in time that are spread over the apply.
-fn moment(round: u64) -> Duration {
-    Duration::from_millis(150 + round * 379 % 1100)
+/// Numbers of changes of the state that are spread over the apply.
+fn changes(round: usize) -> usize {
+    1 + round * 3 % 8
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -91,8 +93,7 @@ async fn what_a_killed_daemon_had_written_is_with_the_server_after_its_restart()
         let id = job.job_id.clone();
         server.give(job);
         server.wait_for("the apply", |record| record.has_line("(local-exec): working")).await;
-        let watched = cache.clone();
-        let promised = tokio::task::spawn_blocking(move || watch(&watched, moment(round))).await.unwrap();
+        let promised = watch(&server, &cache, changes(round)).await;
         drop(daemon);
         let at_kill = newest(&server.record());
         assert!(
@@ -109,11 +110,7 @@ async fn what_a_killed_daemon_had_written_is_with_the_server_after_its_restart()
             assert_eq!(salvaged.token, "token 0");
             // The state of the killed daemon's Terraform was salvaged.
             assert!(salvaged.serial >= at_kill, "round {round}: {} after {at_kill}", salvaged.serial);
-            let until = Instant::now() + Duration::from_secs(20);
-            while left.exists() {
-                assert!(Instant::now() < until, "what has been handed over is removed");
-                tokio::task::yield_now().await;
-            }
+            eventually("the salvaged state is removed", || !left.exists()).await;
         } else {
             assert!(server.record().is_over(), "round {round}: the job had ended");
         }
@@ -157,7 +154,7 @@ async fn a_killed_terraform_fails_the_build_with_what_it_had_written() {
         server.wait_for("the apply", |record| record.has_line("(local-exec): working")).await;
         let cache = running.dir.path().join("cache");
         let work = format!("CODER_PROVISIONER_WORK_DIR={}/", cache.display());
-        let promised = tokio::task::spawn_blocking(move || watch(&cache, moment(round))).await.unwrap();
+        let promised = watch(&server, &cache, changes(round)).await;
         let of_the_job = processes_with("environ", &work);
         let mut applies = processes_with("cmdline", "terraform\0apply\0");
         applies.retain(|pid| of_the_job.contains(pid));

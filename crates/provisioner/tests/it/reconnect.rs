@@ -4,6 +4,7 @@
 use std::path::Path;
 use std::time::Duration;
 
+use coder_testkit::wait::eventually;
 use coder_wire::extension::messages::notification::Notification as Kind;
 use coder_wire::extension::messages::{Drain, JobCancel, JobRevoked, SlotsReport, Verdict};
 use coder_wire::extension::{Extension, Extensions};
@@ -228,16 +229,19 @@ async fn many_cuts_lose_no_line_and_repeat_none() {
     let server = Server::new();
     server.extended().grant(Extensions::ALL);
     let running = Running::start(&server);
-    let end = running.dir.path().join("end");
+    let (end, progress) = (running.dir.path().join("end"), running.dir.path().join("progress"));
     let template = format!(
-        "resource \"terraform_data\" \"a\" {{\n  provisioner \"local-exec\" {{\n    command = \"i=0; until test -e {}; do i=$((i+1)); echo line $i; echo same; sleep 0.01; done; echo total $i\"\n  }}\n}}\n",
-        end.display()
+        "resource \"terraform_data\" \"a\" {{\n  provisioner \"local-exec\" {{\n    command = \"i=0; until test -e {}; do i=$((i+1)); echo line $i; echo same; printf . >> {}; sleep 0.01; done; echo total $i\"\n  }}\n}}\n",
+        end.display(),
+        progress.display()
     );
+    let printed = || std::fs::metadata(&progress).map_or(0, |file| file.len());
     server.give(start(tar(&[("main.tf", &template)])));
     server.wait_for("the provisioner", |record| record.has_line("(local-exec): line 1")).await;
     for count in 1..=cuts() {
-        // At points that are spread over the duration of a batch.
-        tokio::time::sleep(Duration::from_millis((count as u64 * 67) % 250)).await;
+        // At points that are spread over the lines of a batch, which is sent every 250 ms.
+        let point = printed() + count as u64 * 7 % 25;
+        eventually("further lines", || printed() >= point).await;
         server.cut().await;
         let reached =
             |status: &coder_provisioner::Status| status.connected && status.reconnects >= count as u64;

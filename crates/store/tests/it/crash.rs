@@ -2,7 +2,6 @@
 
 use std::io::{BufRead as _, BufReader};
 use std::process::{Command, Stdio};
-use std::time::Duration;
 
 use coder_domain::secret::Secret;
 use coder_domain::tags::TagSet;
@@ -13,7 +12,7 @@ use crate::fixture::{Fixture, at};
 
 /// Tells the test program that it is the child, and which database it writes to.
 const VARIABLE: &str = "CODER_STORE_TEST_CRASH";
-const KILLS: u64 = 12;
+const KILLS: usize = 12;
 
 /// Does nothing unless the test below started this program.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -71,13 +70,12 @@ async fn survive(database: TestDatabase) {
             .stderr(Stdio::null())
             .spawn()
             .unwrap();
-        let output = BufReader::new(child.stdout.take().unwrap());
-        let reader = std::thread::spawn(move || output.lines().map_while(Result::ok).collect::<Vec<_>>());
-        // Not a wait for a condition: this is the random instant of the kill, possibly before the first write.
-        tokio::time::sleep(Duration::from_millis(40 + round * 37 % 400)).await;
+        let mut output = BufReader::new(child.stdout.take().unwrap()).lines().map_while(Result::ok);
+        // A kill after a number of acknowledged writes, at once in the first round: the other writers are at any point then.
+        acknowledged.extend(output.by_ref().take(round * 37 % 400));
         child.kill().unwrap();
         child.wait().unwrap();
-        acknowledged.extend(reader.join().unwrap());
+        acknowledged.extend(output);
     }
     let store = Store::open(&Config::new(database.location.clone()), at(0)).await.unwrap();
     let mut tx = store.reader().await.unwrap();
