@@ -57,7 +57,7 @@ pub struct WorkspaceBuild {
     pub has_external_agent: Option<bool>,
 }
 
-/// Reads a reason a newer server made up as "a person asked": nothing is decided by it on this side.
+/// Reads an unknown reason of a newer server as "initiator": the client decides nothing by it.
 fn reason<'de, D: serde::Deserializer<'de>>(deserializer: D) -> Result<Reason, D::Error> {
     let word: Option<std::borrow::Cow<'de, str>> = Option::deserialize(deserializer)?;
     Ok(word.and_then(|word| word.parse().ok()).unwrap_or_default())

@@ -1,4 +1,4 @@
-//! What a server says about itself.
+//! Information of a server about itself.
 
 use std::collections::BTreeMap;
 
@@ -49,7 +49,7 @@ pub const FEATURES: &[&str] = &[
     "ai_governance_user_limit",
 ];
 
-/// Versions and addresses, for everybody.
+/// Versions and addresses, which need no authentication.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct BuildInfo {
@@ -131,7 +131,7 @@ pub struct SupportLink {
     pub location: String,
 }
 
-/// What `config-ssh` writes.
+/// The settings for `config-ssh`.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct SshConfig {

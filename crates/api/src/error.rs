@@ -4,7 +4,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::json::nullable;
 
-/// What every error status carries (http-api 1.6).
+/// The body of every error response (http-api 1.6).
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct ErrorBody {

@@ -25,6 +25,6 @@ pub struct WaitingReason {
     pub message: String,
     /// What to do about it.
     pub next_step: String,
-    /// Whether the job starts without anybody doing anything.
+    /// Whether the job will start without any action.
     pub passes_by_itself: bool,
 }

@@ -1,4 +1,4 @@
-//! Accounts elsewhere: the providers a server knows, and which of them a user has connected.
+//! External authentication: the providers of a server, and the connected accounts of a user.
 
 use coder_domain::Timestamp;
 use serde::{Deserialize, Serialize};
@@ -59,11 +59,11 @@ pub struct ExternalAuth {
     pub app_install_url: String,
 }
 
-/// What became of a token whose account was forgotten.
+/// The result of deleting a connected account.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct ExternalAuthDeleted {
-    /// Whether the provider was told; never here.
+    /// Whether the provider was notified. This server never does so.
     pub token_revoked: bool,
 }
 

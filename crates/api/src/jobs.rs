@@ -83,7 +83,7 @@ pub struct ProvisionerJob {
 pub struct Program {
     /// `terraform` or `opentofu`.
     pub product: String,
-    /// As the program says it, for example `1.9.8`.
+    /// The version as the program reports it, for example `1.9.8`.
     pub version: String,
 }
 

@@ -47,7 +47,7 @@ pub struct CreateOrganizationRequest {
     pub icon: String,
 }
 
-/// Changes an organization; an absent field stays as it is.
+/// Changes an organization. An absent field is not changed.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct UpdateOrganizationRequest {

@@ -1,4 +1,4 @@
-//! What a build made: resources with their agents, apps, scripts and metadata.
+//! The resources of a build, with their agents, apps, scripts and metadata.
 
 use std::collections::BTreeMap;
 
@@ -63,7 +63,7 @@ string_enums! {
         Tab = "tab",
     }
 
-    /// What an app says it is doing.
+    /// The activity that an app reports.
     pub enum AppState {
         Working = "working",
         Idle = "idle",
@@ -276,7 +276,7 @@ pub struct AppHealthcheck {
     pub threshold: i64,
 }
 
-/// Something an app said.
+/// A status message of an app.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct AppStatus {
     pub id: Uuid,

@@ -253,7 +253,7 @@ pub struct TemplateAcl {
     pub groups: Vec<TemplateGroup>,
 }
 
-/// A group in a template's access list. The group of everybody in an organization has the organization's id.
+/// A group in a template's access list. The group of all members of an organization has the organization's id.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct TemplateGroup {
@@ -273,7 +273,7 @@ pub struct TemplateGroup {
     pub role: TemplateRole,
 }
 
-/// Changes a template's access list. What is not named stays.
+/// Changes a template's access list. Entries that are not named stay the same.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct UpdateTemplateAclRequest {
@@ -293,7 +293,7 @@ pub struct UpdateActiveVersionRequest {
     pub id: Option<TemplateVersionId>,
 }
 
-/// Archives versions that nobody uses.
+/// Archives unused versions.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct ArchiveVersionsRequest {

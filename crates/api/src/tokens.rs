@@ -15,7 +15,7 @@ pub const SCOPE_ALL: &str = "coder:all";
 /// The allow list entry that covers every object.
 pub const ALLOW_ALL: &str = "*:*";
 
-/// What is shown of a key; the secret half is never stored.
+/// The visible fields of a key. The secret half is never stored.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ApiKey {
     /// The public half of the token, ten characters.
@@ -55,7 +55,7 @@ pub struct ApiKeyWithOwner {
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct CreateTokenRequest {
-    /// Nanoseconds; zero asks for the default.
+    /// Nanoseconds; zero for the default.
     #[serde(deserialize_with = "nullable")]
     pub lifetime: i64,
     /// The older single scope.
@@ -71,7 +71,7 @@ pub struct CreateTokenRequest {
 }
 
 impl CreateTokenRequest {
-    /// A request with a lifetime; zero asks for the server's default.
+    /// A request with a lifetime; zero for the server's default.
     pub fn new(token_name: impl Into<String>, lifetime: Duration) -> Self {
         let lifetime = i64::try_from(lifetime.as_nanos()).unwrap_or(i64::MAX);
         Self { token_name: token_name.into(), lifetime, ..Self::default() }

@@ -147,7 +147,7 @@ pub struct CreateFirstUserRequest {
     pub name: String,
     #[serde(default = "json::no_secret", with = "json::secret")]
     pub password: Secret,
-    /// Asks for a trial licence; there is none here, so it is read and not used.
+    /// Requests a trial license. There is none here, so the field is ignored.
     #[serde(default, deserialize_with = "nullable")]
     pub trial: bool,
 }

@@ -25,7 +25,7 @@ string_enums! {
         ListOfString = "list(string)",
     }
 
-    /// The form element that asks for a parameter.
+    /// The form element of a parameter.
     pub enum FormType {
         Unset = "",
         Radio = "radio",
@@ -43,7 +43,7 @@ string_enums! {
 
 /// The warning that a version cannot serve existing workspaces.
 pub const UNSUPPORTED_WORKSPACES: &str = "UNSUPPORTED_WORKSPACES";
-/// What sensitive variable values are replaced with.
+/// The replacement of sensitive variable values.
 pub const REDACTED: &str = "*redacted*";
 
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]

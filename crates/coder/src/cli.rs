@@ -29,9 +29,9 @@ pub(crate) enum Command {
     /// Set a user's password on the server's database.
     #[cfg(feature = "server")]
     ResetPassword(cmd::reset_password::Args),
-    /// Log in to a server; on a fresh one this makes the first user.
+    /// Log in to a server; on a new server this creates the first user.
     Login(cmd::login::Args),
-    /// Log out and forget the saved session.
+    /// Log out and delete the saved session.
     Logout(cmd::logout::Args),
     /// Show who is logged in, and where.
     Whoami(cmd::whoami::Args),
@@ -152,8 +152,8 @@ pub(crate) fn parser() -> clap::Command {
     official_habits(Cli::command())
 }
 
-/// Changes what clap does otherwise than the official program: switches take `=true` or `=false`, also from variables,
-/// and an empty variable counts as absent.
+/// Adapts clap to the official program: switches take `=true` or `=false`, also from variables, and an empty variable
+/// counts as absent.
 fn official_habits(command: clap::Command) -> clap::Command {
     let command = command.mut_args(|arg| {
         let absent =

@@ -1,5 +1,5 @@
-//! Completion of names that only the server knows: workspaces, templates, keys, organizations, users, daemons, and the
-//! parameters of a template. The shell waits for it, so it is brief and silent.
+//! Completion of names from the server: workspaces, templates, keys, organizations, users, daemons, and the parameters
+//! of a template. The shell waits for it, so it has a short timeout and prints no errors.
 
 use std::ffi::OsStr;
 use std::time::Duration;
@@ -104,7 +104,7 @@ fn parameters(current: &OsStr) -> Vec<CompletionCandidate> {
     })
 }
 
-/// What `-t` or `--template` says.
+/// The value of `-t` or `--template`.
 fn template_of(words: &[String]) -> Option<String> {
     let joined = words.iter().find_map(|word| word.strip_prefix("--template="));
     let next =
@@ -112,7 +112,7 @@ fn template_of(words: &[String]) -> Option<String> {
     joined.or(next).filter(|name| !name.is_empty()).map(str::to_owned)
 }
 
-/// Names that begin with what was typed; none when the server does not answer soon.
+/// Names that begin with the typed text; none when the server does not respond in time.
 fn ask(
     current: &OsStr,
     names: impl AsyncFnOnce(Context, Client) -> anyhow::Result<Names>,

@@ -1,4 +1,4 @@
-//! What every command is given: the printer, the saved session, and the way to the server.
+//! The context of every command: the printer, the saved session, and the client of the server.
 
 use std::sync::OnceLock;
 
@@ -12,16 +12,16 @@ use crate::session::Directory;
 use crate::terminal::output::Printer;
 use crate::versions;
 
-/// The surroundings of a command. Strongest first: flags, variables (both in [`Global`]), files.
+/// The context of a command. Precedence: flags, variables (both in [`Global`]), files.
 #[derive(Debug)]
 pub(crate) struct Context {
-    /// Where text goes.
+    /// Prints text.
     pub(crate) printer: Printer,
     /// Saved session.
     pub(crate) directory: Directory,
     /// Flags of every command.
     pub(crate) global: Global,
-    /// The server that was talked to, for the version warning.
+    /// The client that was used, for the version warning.
     client: OnceLock<Client>,
 }
 
@@ -69,7 +69,7 @@ impl Context {
         }
     }
 
-    /// Prints what the server warned of: settings that it stores and does not act on.
+    /// Prints the server's warnings about settings that it only stores.
     pub(crate) fn warn_features(&self) {
         if self.global.no_feature_warning {
             return;

@@ -36,7 +36,7 @@ fn decimal(nanos: u128, unit: u128) -> String {
     format!("{whole}.{}", digits.trim_end_matches('0'))
 }
 
-/// The greatest unit of a duration alone: `45s`, `12m`, `3h`, `5d`, as in a narrow table.
+/// The largest unit of a duration: `45s`, `12m`, `3h`, `5d`, for narrow tables.
 pub(crate) fn coarse(duration: Duration) -> String {
     match duration.as_secs() {
         seconds @ 0..60 => format!("{seconds}s"),

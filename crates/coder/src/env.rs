@@ -25,7 +25,7 @@ macro_rules! variables {
 variables! {
     /// URL of the server.
     URL = "CODER_URL";
-    /// Session or API token; stronger than the one saved by `coder login`.
+    /// Session or API token; takes precedence over the one saved by `coder login`.
     SESSION_TOKEN = "CODER_SESSION_TOKEN";
     /// Directory with the saved URL, session and organization; default `~/.config/coderv2`.
     CONFIG_DIR = "CODER_CONFIG_DIR";
@@ -57,7 +57,7 @@ variables! {
     COLUMNS = "COLUMNS";
     /// The shell that `coder completion` writes its script for.
     SHELL = "SHELL";
-    /// Set by the scripts of `coder completion` when they ask what fits; the value is the shell's name.
+    /// Set by the scripts of `coder completion` when they request candidates; the value is the shell's name.
     COMPLETE = "CODER_COMPLETE";
     /// Where programs are looked for, among them `terraform`.
     PATH = "PATH";
@@ -100,7 +100,7 @@ variables! {
     JOB_HIDE = "CODER_PROVISIONER_DAEMON_JOB_HIDE";
     /// Files and directories of the daemon's home that jobs see, read-only, separated by commas. Ours, not an official name.
     JOB_HOME = "CODER_PROVISIONER_DAEMON_JOB_HOME";
-    /// Where the daemons of one user write down what their jobs must not see. Ours, not an official name.
+    /// Where the daemons of one user register the directories that their jobs must not see. Ours, not an official name.
     DAEMON_REGISTRY = "CODER_PROVISIONER_DAEMON_REGISTRY";
     /// Most memory of one job in MiB. Ours, not an official name.
     JOB_MEMORY_MIB = "CODER_PROVISIONER_DAEMON_JOB_MEMORY_MIB";
@@ -112,9 +112,9 @@ variables! {
     FILE_CACHE_MIB = "CODER_PROVISIONER_DAEMON_FILE_CACHE_MIB";
     /// Shows the daemon's debug messages.
     PROVISIONER_DAEMON_VERBOSE = "CODER_PROVISIONER_DAEMON_VERBOSE";
-    /// Accepted for compatibility, ignored: the server sends jobs to the daemon, which does not poll.
+    /// Accepted for compatibility; has no effect, because the server sends jobs to the daemon.
     PROVISIONERD_POLL_INTERVAL = "CODER_PROVISIONERD_POLL_INTERVAL";
-    /// Accepted for compatibility, ignored.
+    /// Accepted for compatibility; has no effect.
     PROVISIONERD_POLL_JITTER = "CODER_PROVISIONERD_POLL_JITTER";
     /// File for the daemon's human-readable log.
     PROVISIONER_LOG_HUMAN = "CODER_PROVISIONER_DAEMON_LOGGING_HUMAN";
@@ -164,7 +164,7 @@ variables! {
     EPHEMERAL_PARAMETER = "CODER_EPHEMERAL_PARAMETER";
     /// Whether start asks for all parameters again.
     ALWAYS_PROMPT = "CODER_ALWAYS_PROMPT";
-    /// How long a new workspace runs before it stops by itself.
+    /// How long a new workspace runs before it stops automatically.
     WORKSPACE_STOP_AFTER = "CODER_WORKSPACE_STOP_AFTER";
     /// Whether a new workspace follows its template (`always`) or not (`never`).
     WORKSPACE_AUTOMATIC_UPDATES = "CODER_WORKSPACE_AUTOMATIC_UPDATES";
@@ -234,7 +234,7 @@ variables! {
 
     /// URL under which people and daemons reach the server.
     ACCESS_URL = "CODER_ACCESS_URL";
-    /// Whether requests under another name are sent to the access URL.
+    /// Whether browsers that use another host name, or HTTP instead of HTTPS, are redirected to the access URL.
     REDIRECT_TO_ACCESS_URL = "CODER_REDIRECT_TO_ACCESS_URL";
     /// Address of the server's plain HTTP listener; `--http-address ''` turns it off.
     HTTP_ADDRESS = "CODER_HTTP_ADDRESS";
@@ -250,7 +250,7 @@ variables! {
     TLS_KEY_FILE = "CODER_TLS_KEY_FILE";
     /// Authorities (PEM) that sign client certificates.
     TLS_CLIENT_CA_FILE = "CODER_TLS_CLIENT_CA_FILE";
-    /// What is asked of clients: none, request, require-any, verify-if-given, require-and-verify.
+    /// Which certificate clients must present: none, request, require-any, verify-if-given, require-and-verify.
     TLS_CLIENT_AUTH = "CODER_TLS_CLIENT_AUTH";
     /// Oldest TLS version accepted: tls12 or tls13.
     TLS_MIN_VERSION = "CODER_TLS_MIN_VERSION";
@@ -281,13 +281,13 @@ variables! {
     SQLITE_SYNCHRONOUS = "CODER_SQLITE_SYNCHRONOUS";
     /// Lifetime of a login session.
     SESSION_DURATION = "CODER_SESSION_DURATION";
-    /// Whether use of a session does not push its end forward.
+    /// Whether sessions are not extended when they are used.
     DISABLE_SESSION_EXPIRY_REFRESH = "CODER_DISABLE_SESSION_EXPIRY_REFRESH";
     /// Longest lifetime of a token.
     MAX_TOKEN_LIFETIME = "CODER_MAX_TOKEN_LIFETIME";
     /// Longest lifetime of an owner's token.
     MAX_ADMIN_TOKEN_LIFETIME = "CODER_MAX_ADMIN_TOKEN_LIFETIME";
-    /// Lifetime of a token that asked for none.
+    /// Default lifetime of a token.
     DEFAULT_TOKEN_LIFETIME = "CODER_DEFAULT_TOKEN_LIFETIME";
     /// Turns logging in with a password off.
     DISABLE_PASSWORD_AUTH = "CODER_DISABLE_PASSWORD_AUTH";
@@ -299,25 +299,25 @@ variables! {
     API_RATE_LIMIT = "CODER_API_RATE_LIMIT";
     /// Turns all rate limits off.
     DANGEROUS_DISABLE_RATE_LIMITS = "CODER_DANGEROUS_DISABLE_RATE_LIMITS";
-    /// Loses every wake-up of waiting daemons and followers, to measure what is found by looking alone.
+    /// Loses every wake-up of waiting daemons and followers, for measurements of polling.
     DANGEROUS_DROP_WAKE_UPS = "CODER_DANGEROUS_DROP_WAKE_UPS";
     /// Daemons inside the server; 0 turns them off.
     PROVISIONER_DAEMONS = "CODER_PROVISIONER_DAEMONS";
     /// Types of jobs that built-in daemons run.
     PROVISIONER_TYPES = "CODER_PROVISIONER_TYPES";
-    /// Accepted for compatibility, ignored.
+    /// Accepted for compatibility; has no effect.
     PROVISIONER_DAEMON_POLL_INTERVAL = "CODER_PROVISIONER_DAEMON_POLL_INTERVAL";
-    /// Accepted for compatibility, ignored.
+    /// Accepted for compatibility; has no effect.
     PROVISIONER_DAEMON_POLL_JITTER = "CODER_PROVISIONER_DAEMON_POLL_JITTER";
     /// Time a built-in daemon's Terraform has to stop when its job is canceled.
     PROVISIONER_FORCE_CANCEL_INTERVAL = "CODER_PROVISIONER_FORCE_CANCEL_INTERVAL";
-    /// How often hung jobs are looked for.
+    /// Interval of the search for hung jobs.
     JOB_HANG_DETECTOR_INTERVAL = "CODER_JOB_HANG_DETECTOR_INTERVAL";
-    /// Silence after which a started job counts as hung. Ours, not an official name.
+    /// Time without a heartbeat after which a started job counts as hung. Ours, not an official name.
     JOB_HUNG_AFTER = "CODER_JOB_HUNG_AFTER";
     /// Waiting time after which a job that no daemon took fails. Ours, not an official name.
     JOB_PENDING_AFTER = "CODER_JOB_PENDING_AFTER";
-    /// Time that a daemon has to come back to its jobs. Ours, not an official name.
+    /// Time in which a disconnected daemon may reconnect before its jobs fail. Ours, not an official name.
     DAEMON_GRACE = "CODER_DAEMON_GRACE";
     /// Allows builds with debug output of Terraform.
     ENABLE_TERRAFORM_DEBUG_MODE = "CODER_ENABLE_TERRAFORM_DEBUG_MODE";

@@ -1,8 +1,8 @@
-//! Exit codes and the error that asks for a particular one.
+//! Exit codes, and the error that selects a particular one.
 
 use std::process::ExitCode;
 
-/// How the process ends, as scripts see it; `docs/reference/exit-codes.md` is made from this.
+/// The exit codes. `docs/reference/exit-codes.md` is generated from this.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Exit {
     /// Everything asked for was done.
@@ -22,7 +22,7 @@ impl Exit {
     pub(crate) const ALL: [Self; 5] =
         [Self::Success, Self::Failure, Self::Refused, Self::Interrupted, Self::Remote(255)];
 
-    /// What the page of exit codes says.
+    /// The text on the page of exit codes.
     pub(crate) const fn about(self) -> &'static str {
         match self {
             Self::Success => {
@@ -70,7 +70,7 @@ impl From<Exit> for ExitCode {
 /// The user ended the command, by Ctrl-C or by answering no.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum Canceled {
-    /// Answered no, or input ended at a question.
+    /// The answer was no, or the input ended at a question.
     #[error("canceled")]
     Declined,
     /// Ctrl-C.
@@ -78,7 +78,7 @@ pub(crate) enum Canceled {
     Interrupted,
 }
 
-/// A command that ran in a workspace ended with this code. It has said itself what was wrong.
+/// A command that ran in a workspace ended with this code. It has printed its own error.
 #[derive(Clone, Copy, Debug, thiserror::Error)]
 #[error("the remote command ended with code {0}")]
 pub(crate) struct RemoteExit(pub(crate) u8);
@@ -88,7 +88,7 @@ pub(crate) struct RemoteExit(pub(crate) u8);
 #[error("the connection to the workspace was lost: {0}")]
 pub(crate) struct ConnectionLost(pub(crate) String);
 
-/// What `error` means for the exit code.
+/// The exit code of an error.
 pub(crate) fn of(error: &anyhow::Error) -> Exit {
     if let Some(RemoteExit(code)) = error.downcast_ref() {
         return Exit::Remote(*code);
@@ -104,7 +104,7 @@ pub(crate) fn of(error: &anyhow::Error) -> Exit {
     }
 }
 
-/// Whether a daemon was turned away for good.
+/// Whether the server refused a daemon permanently.
 fn is_refusal(error: &anyhow::Error) -> bool {
     #[cfg(feature = "server")]
     return matches!(error.downcast_ref(), Some(coder_provisioner::RunError::Refused(_)));

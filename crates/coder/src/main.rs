@@ -1,4 +1,4 @@
-//! The `coder` program; everything is in the library beside it so that tests can reach it.
+//! The `coder` program. The code is in the library, so that tests can use it.
 
 use std::process::ExitCode;
 

@@ -19,29 +19,29 @@ use crate::{env, suggest};
 /// Flags of commands that build.
 #[derive(Clone, Debug, Default, Args)]
 #[group(skip)]
-pub(crate) struct Flags {
+pub(crate) struct ParameterFlags {
     /// Parameter value as name=value; may be repeated.
     #[arg(long = "parameter", env = env::RICH_PARAMETER, value_name = "NAME=VALUE")]
     pub(crate) parameters: Vec<String>,
     /// YAML file with parameter values.
     #[arg(long, env = env::RICH_PARAMETER_FILE, value_name = "FILE")]
     pub(crate) rich_parameter_file: Option<PathBuf>,
-    /// Default offered at the question as name=value; may be repeated.
+    /// Default for the question as name=value; may be repeated.
     #[arg(long = "parameter-default", env = env::RICH_PARAMETER_DEFAULT, value_name = "NAME=VALUE")]
     pub(crate) defaults: Vec<String>,
     /// Value of an ephemeral parameter, for this build only, as name=value; may be repeated.
     #[arg(long = "ephemeral-parameter", env = env::EPHEMERAL_PARAMETER, value_name = "NAME=VALUE")]
     pub(crate) ephemeral: Vec<String>,
-    /// Parameters for which nothing counts as given.
+    /// Parameters whose given values are ignored.
     #[arg(skip)]
     without: BTreeSet<String>,
-    /// What is in the file, which may be a pipe that can be read once only.
+    /// The content of the file, which may be a pipe that can be read only once.
     #[arg(skip)]
     in_file: OnceLock<Vec<(String, String)>>,
 }
 
-impl Flags {
-    /// Takes back what was given for these parameters, and tells for which of them something was.
+impl ParameterFlags {
+    /// Ignores the given values of these parameters. Returns those that had one.
     pub(crate) fn drop_all<'n>(
         &mut self,
         names: impl Iterator<Item = &'n str>,
@@ -52,7 +52,7 @@ impl Flags {
         Ok(dropped)
     }
 
-    /// What was given as ephemeral and is not.
+    /// Parameters that were given as ephemeral and are not ephemeral.
     fn lasting(&self, parameters: &[TemplateVersionParameter]) -> anyhow::Result<Vec<String>> {
         let is_lasting = |name: &String| parameters.iter().any(|p| p.name == *name && !p.ephemeral);
         Ok(pairs(&self.ephemeral)?.into_iter().map(|(name, _)| name).filter(is_lasting).collect())
@@ -83,8 +83,8 @@ fn pairs(list: &[String]) -> anyhow::Result<Vec<(String, String)>> {
     fields.map(|field| variables::pair(&field).map_err(anyhow::Error::msg)).collect()
 }
 
-/// The fields of a line of comma-separated values, each of which may be in quotes with quotes in it doubled, as official
-/// clients read them. What is no such line, as a bare JSON list, is one field.
+/// The fields of a line of comma-separated values, as official clients read them: a field may be quoted, with doubled
+/// quotes inside. A line in another format, such as a JSON list, is one field.
 fn fields(line: &str) -> Vec<String> {
     let mut fields = Vec::new();
     let mut rest = line;
@@ -119,12 +119,12 @@ fn fields(line: &str) -> Vec<String> {
     }
 }
 
-/// How values are found that were not given.
+/// Where values come from that were not given.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum PromptMode {
     /// The first build: on a terminal each parameter is asked for, otherwise the default is used.
     New,
-    /// A later build: only what has no value yet.
+    /// A later build: only parameters without a value.
     Missing,
     /// A later build with `--always-prompt`.
     All,
@@ -133,7 +133,7 @@ pub(crate) enum PromptMode {
 /// The values to send. `earlier` are the last build's; unchanged ones need not be sent again.
 pub(crate) fn resolve(
     printer: &Printer,
-    flags: &Flags,
+    flags: &ParameterFlags,
     parameters: &[TemplateVersionParameter],
     earlier: &[NameValue],
     mode: PromptMode,
@@ -200,7 +200,7 @@ fn ask(
     if !parameter.description_plaintext.is_empty() {
         printer.note(&printer.paint(Style::Faint, &parameter.description_plaintext));
     }
-    // The server would say it, too, but then every answer would be lost.
+    // The server would refuse it too, but then all answers would be lost.
     let definition = definition(parameter);
     let check = |answer: &str| {
         if answer.is_empty() && parameter.required {
@@ -231,7 +231,7 @@ fn ask(
     menu::choose(printer, label, &choices, default.as_deref(), &instead)
 }
 
-/// What the rules of values want to know.
+/// The inputs of the value rules.
 fn definition(parameter: &TemplateVersionParameter) -> Definition {
     let parameter = parameter.clone();
     Definition {
@@ -265,8 +265,10 @@ mod tests {
     }
 
     fn run(flags: &[&str], earlier: &[(&str, &str)], mode: PromptMode) -> anyhow::Result<String> {
-        let flags =
-            Flags { parameters: flags.iter().map(|text| (*text).to_owned()).collect(), ..Flags::default() };
+        let flags = ParameterFlags {
+            parameters: flags.iter().map(|text| (*text).to_owned()).collect(),
+            ..ParameterFlags::default()
+        };
         let earlier: Vec<_> = earlier.iter().map(|(name, value)| NameValue::new(*name, *value)).collect();
         let parameters = [parameter("size", None), parameter("zone", Some("eu"))];
         let values = resolve(&Printer::plain(), &flags, &parameters, &earlier, mode, false)?;
@@ -299,7 +301,7 @@ mod tests {
         let all = [region, many, text];
         let run = |list: &[&str]| {
             let list = list.iter().map(|text| (*text).to_owned()).collect();
-            let flags = Flags { parameters: list, ..Flags::default() };
+            let flags = ParameterFlags { parameters: list, ..ParameterFlags::default() };
             resolve(&Printer::plain(), &flags, &all, &[], PromptMode::New, false).unwrap()
         };
         assert_eq!(run(&[]), [NameValue::new("text", "")], "an empty default is a value");
@@ -313,7 +315,7 @@ mod tests {
             ("a=1,b=", vec!["a=1", "b="]),
             (r#""a=[""x"",""y""]",b=2"#, vec![r#"a=["x","y"]"#, "b=2"]),
             (r#""a=1,2""#, vec!["a=1,2"]),
-            // These are no such lines.
+            // These lines have another format.
             (r#"a=["x","y"]"#, vec![r#"a=["x","y"]"#]),
             (r#""a=1"b"#, vec![r#""a=1"b"#]),
             (r#""a"#, vec![r#""a"#]),
@@ -326,7 +328,7 @@ mod tests {
     #[test]
     fn what_a_preset_sets_is_not_taken_from_flags() {
         let list = ["zone=us", "size=2"].map(str::to_owned).to_vec();
-        let mut flags = Flags { parameters: list, ..Flags::default() };
+        let mut flags = ParameterFlags { parameters: list, ..ParameterFlags::default() };
         assert_eq!(flags.drop_all(["size", "other"].into_iter()).unwrap(), ["size"]);
         let open = [parameter("zone", None)];
         let values = resolve(&Printer::plain(), &flags, &open, &[], PromptMode::New, false).unwrap();
@@ -337,9 +339,10 @@ mod tests {
     fn a_file_is_read_once() {
         let file = tempfile::NamedTempFile::new().unwrap();
         std::fs::write(file.path(), "size: 2\n").unwrap();
-        let mut flags = Flags { rich_parameter_file: Some(file.path().to_owned()), ..Flags::default() };
+        let mut flags =
+            ParameterFlags { rich_parameter_file: Some(file.path().to_owned()), ..ParameterFlags::default() };
         assert!(flags.drop_all(["zone"].into_iter()).unwrap().is_empty());
-        // As of a pipe, nothing is left of it.
+        // It was read like a pipe and is empty now.
         drop(file);
         let open = [parameter("size", None)];
         let values = resolve(&Printer::plain(), &flags, &open, &[], PromptMode::New, false).unwrap();
@@ -351,7 +354,7 @@ mod tests {
         let once = TemplateVersionParameter { ephemeral: true, ..parameter("once", Some("")) };
         let parameters = [parameter("size", None), once];
         let list = ["size=1,once=2,unknown=3"].map(str::to_owned).to_vec();
-        let flags = Flags { ephemeral: list, ..Flags::default() };
+        let flags = ParameterFlags { ephemeral: list, ..ParameterFlags::default() };
         assert_eq!(flags.lasting(&parameters).unwrap(), ["size"]);
     }
 

@@ -1,4 +1,4 @@
-//! The pages of `docs/reference/`, written from the command line itself.
+//! The pages of `docs/reference/`, generated from the command line.
 //!
 //! A test compares them with the files; `UPDATE_REFERENCE=1` rewrites these.
 

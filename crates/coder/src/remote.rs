@@ -1,4 +1,4 @@
-//! The way to the server for every command: the session from flags, variables or files, and names turned into objects.
+//! Connects commands to the server: the session from flags, variables or files, and the objects of given names.
 
 use anyhow::{Context as _, bail};
 use coder_api::builds::WorkspaceBuild;
@@ -16,7 +16,7 @@ use url::Url;
 use crate::context::Context;
 use crate::{suggest, versions};
 
-/// The server with the saved or given session; an error when nobody is logged in.
+/// The server with the saved or given session; an error without one.
 pub(crate) fn connect(ctx: &Context) -> anyhow::Result<Client> {
     let url = ctx.url()?;
     let token = ctx.token()?;
@@ -79,7 +79,7 @@ pub(crate) async fn workspace(client: &Client, text: &str) -> anyhow::Result<Wor
     match client.workspace_by_name(owner, name).await {
         Err(error) if error.is_not_found() => {
             let query = format!("owner:{owner}");
-            // The list only serves to help.
+            // The list only serves for the hint.
             let all = client.workspaces(&query).await.map(|found| found.workspaces).unwrap_or_default();
             let names = all.iter().map(|workspace| workspace.name.as_str());
             bail!("there is no workspace {text:?}: {}", suggest::instead(name, names, "coder list"))
@@ -106,7 +106,7 @@ fn is_unknown_user(error: &Error) -> bool {
     error.is_not_found() || error.body().is_some_and(says_so)
 }
 
-/// Says which provisioner key does not exist; other errors stay as they are.
+/// Names a provisioner key that does not exist. Other errors are unchanged.
 pub(crate) async fn known_key<T>(
     client: &Client,
     organization: &Organization,
@@ -167,7 +167,7 @@ pub(crate) async fn templates(
     Ok(templates)
 }
 
-/// What may have been meant by the name of a template that does not exist.
+/// The hint for the name of a template that does not exist.
 pub(crate) async fn near_templates(client: &Client, name: &str) -> String {
     let all = client.templates("").await.unwrap_or_default();
     suggest::instead(name, all.iter().map(|template| template.name.as_str()), "coder templates list")

@@ -1,4 +1,4 @@
-//! The asynchronous runtime and the TLS provider, made only by commands that need them.
+//! The asynchronous runtime and the TLS provider, which only some commands need.
 
 use anyhow::Context as _;
 use tokio::runtime::{Builder, Runtime};
@@ -29,12 +29,12 @@ pub(crate) fn server() -> anyhow::Result<Runtime> {
     Builder::new_multi_thread().max_blocking_threads(64).enable_all().build().context("start the runtime")
 }
 
-/// Bytes that a heap keeps when they are free.
+/// The free bytes that the allocator keeps.
 #[cfg(all(feature = "server", target_env = "gnu"))]
 const KEPT_BYTES: libc::c_int = 32 << 20;
 
-/// By default the allocator gives a heap's end back to the system and asks for it again many times in each request, since
-/// SQLite frees its pages whenever the file has changed; a server spent a third of its time on that.
+/// By default the allocator returns memory to the system and requests it again many times in each request, because
+/// SQLite frees its pages whenever the file has changed. A server spent a third of its time on that.
 #[cfg(all(feature = "server", target_env = "gnu"))]
 fn keep_freed_memory() {
     // SAFETY: it sets a number of the allocator and touches no memory of ours; no other thread runs yet.
@@ -46,7 +46,7 @@ fn keep_freed_memory() {
 #[cfg(all(feature = "server", not(target_env = "gnu")))]
 const fn keep_freed_memory() {}
 
-/// Gives free memory back to the system: what a large request freed in small pieces stays with the allocator otherwise.
+/// Returns free memory to the system. Otherwise the allocator keeps memory that a large request freed in small pieces.
 #[cfg(all(feature = "server", target_env = "gnu"))]
 pub(crate) fn release_memory() {
     // SAFETY: it looks at free memory only, and takes the allocator's own locks.

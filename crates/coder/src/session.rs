@@ -1,4 +1,4 @@
-//! What `coder login` leaves behind: plain files in the configuration directory (http-api 2.4).
+//! The files of `coder login` in the configuration directory (http-api 2.4).
 
 use std::fs;
 use std::io::{self, ErrorKind, Write as _};
@@ -13,11 +13,11 @@ use crate::env;
 /// The configuration directory.
 #[derive(Clone, Debug)]
 pub(crate) struct Directory {
-    /// None without a home, as in many containers: then nothing is saved, and flags and variables say everything.
+    /// None without a home directory, as in many containers. Then nothing is saved, and only flags and variables count.
     path: Option<PathBuf>,
 }
 
-/// The files, by the names the official program uses.
+/// The files, with the names of the official program.
 const URL: &str = "url";
 const SESSION: &str = "session";
 const ORGANIZATION: &str = "organization";
@@ -32,7 +32,7 @@ impl Directory {
         Self { path: given.or_else(|| Some(base()?.join("coderv2"))) }
     }
 
-    /// Where the token is saved: the whole directory is not for templates, whatever else is in it.
+    /// The directory of the token, which templates must not see at all.
     #[cfg(feature = "server")]
     pub(crate) fn path(&self) -> Option<&Path> {
         self.path.as_deref()
@@ -59,7 +59,8 @@ impl Directory {
         self.write(SESSION, token.expose())
     }
 
-    /// Forgets the log-in; absent files are fine. The URL stays, so that `coder login` alone logs in there again.
+    /// Deletes the session. Missing files are no error. The URL stays, so that `coder login` without arguments uses it
+    /// again.
     pub(crate) fn forget(&self) -> anyhow::Result<()> {
         let Some(directory) = &self.path else { return Ok(()) };
         for name in [SESSION, ORGANIZATION] {
@@ -83,7 +84,7 @@ impl Directory {
         }
     }
 
-    /// Replaces the file in one step, so that a reader never sees half a token.
+    /// Atomically replaces the file, so that a reader never sees a part of a token.
     fn write(&self, name: &str, text: &str) -> anyhow::Result<()> {
         let directory =
             self.path.as_ref().context("there is no home directory: set HOME or CODER_CONFIG_DIR")?;

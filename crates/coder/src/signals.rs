@@ -1,4 +1,4 @@
-//! What the signals mean to long-running commands.
+//! The signals of long-running commands.
 
 use std::time::Duration;
 
@@ -10,12 +10,12 @@ use tokio::time::Instant;
 /// process forwards the signal. A person does not repeat it within this time.
 const REPEAT_WINDOW: Duration = Duration::from_millis(200);
 
-/// What a signal asks for.
+/// The meaning of a signal.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Request {
-    /// SIGTERM and SIGHUP: finish what is under way, then end.
+    /// SIGTERM and SIGHUP: finish running work, then end.
     Drain,
-    /// SIGINT: cancel what is under way, then end.
+    /// SIGINT: cancel running work, then end.
     Cancel,
 }
 
@@ -25,12 +25,13 @@ pub(crate) struct Signals {
     hangup: Signal,
     interrupt: Signal,
     repeats: RepeatFilter,
-    /// Never awaited. A write beyond the limit on the length of files is an error like that of a full disk, not the end.
+    /// Never awaited. Handling SIGXFSZ turns a write beyond the file size limit into an error, like that of a full
+    /// disk, instead of the end of the process.
     _too_long: Signal,
 }
 
 impl Signals {
-    /// Takes the signals over; their default effect is gone.
+    /// Installs handlers for the signals, which replace their default effect.
     pub(crate) fn take() -> anyhow::Result<Self> {
         let open = |kind| signal(kind).context("take over signals");
         Ok(Self {
@@ -42,7 +43,7 @@ impl Signals {
         })
     }
 
-    /// The next one that is not an echo of the one before.
+    /// The next signal that does not repeat the one before.
     pub(crate) async fn next(&mut self) -> Request {
         loop {
             let request = tokio::select! {

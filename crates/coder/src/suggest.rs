@@ -1,6 +1,6 @@
-//! Names near a misspelt one.
+//! Suggestions for a misspelled name.
 
-/// The nearest of `names`, if it is near enough to be what was meant.
+/// The nearest of `names`, if it is near enough.
 pub(crate) fn nearest<'n>(wanted: &str, names: impl IntoIterator<Item = &'n str>) -> Option<&'n str> {
     let wanted = wanted.to_lowercase();
     let distance = |name: &str| {
@@ -18,7 +18,7 @@ pub(crate) fn did_you_mean<'n>(wanted: &str, names: impl IntoIterator<Item = &'n
     nearest(wanted, names).map(|name| format!("did you mean {name:?}? ")).unwrap_or_default()
 }
 
-/// What follows "there is no …": the near name, or the place where all are.
+/// The text after "there is no …": the near name, or the command that lists all names.
 pub(crate) fn instead<'n>(wanted: &str, names: impl IntoIterator<Item = &'n str>, list: &str) -> String {
     match nearest(wanted, names) {
         Some(name) => format!("did you mean {name:?}? See `{list}`"),

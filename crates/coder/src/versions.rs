@@ -1,4 +1,4 @@
-//! What we say about our version: our own, and the one we are compatible with.
+//! The version of this program, and the official version that it is compatible with.
 
 use std::sync::LazyLock;
 
@@ -21,7 +21,7 @@ pub fn compatible() -> String {
     format!("{COMPATIBLE}+{revision}")
 }
 
-/// What `coder --version` says behind the program's name.
+/// The text of `coder --version` after the program's name.
 pub(crate) fn line() -> &'static str {
     static LINE: LazyLock<String> =
         LazyLock::new(|| format!("{PRODUCT} (compatible with Coder {})", compatible()));

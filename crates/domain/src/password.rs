@@ -66,7 +66,7 @@ fn alphabet_size(password: &str) -> usize {
 const SEQUENCES: &[&str] =
     &["0123456789", "qwertyuiop", "asdfghjkl", "zxcvbnm", "abcdefghijklmnopqrstuvwxyz"];
 
-/// Characters that add a guess: the third and later of a run of equal or neighbouring ones do not.
+/// The characters that count. The third and later ones of a run of equal or sequential characters do not count.
 fn effective_length(password: &str) -> usize {
     let chars: Vec<char> = password.to_lowercase().chars().collect();
     let predictable = |window: &[char]| {

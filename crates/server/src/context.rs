@@ -12,6 +12,7 @@ use crate::config::Config;
 use crate::events::Events;
 use crate::external_auth::providers::ExternalAuthProviders;
 use crate::http::limits::RateLimits;
+use crate::http::websocket_limit::WebSocketLimit;
 use crate::lifecycle::Lifecycle;
 use crate::memory::Memory;
 use crate::metrics::counters::Metrics;

@@ -55,7 +55,7 @@ pub struct Inputs {
     pub variables: BTreeMap<String, String>,
     /// Given values of parameters, by the parameter's name.
     pub parameters: BTreeMap<String, String>,
-    /// Keys that are set elsewhere: these tags are left out and need no value (TAG-14).
+    /// Keys that the request sets: these tags are skipped and need no value (TAG-14).
     pub overridden: BTreeSet<String>,
     /// The workspace's owner. Without an owner its attributes are unknown. The classic flow has no owner (TAG-15).
     pub owner: Option<Owner>,

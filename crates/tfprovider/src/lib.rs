@@ -18,7 +18,7 @@
 //!
 //! The same provider is an ordinary plugin too, for people who run Terraform by hand: [`PluginProcess`].
 //!
-//! # What was compared with the official provider
+//! # Comparison with the official provider
 //!
 //! Version 2.13.1 under Terraform 1.11.4, through the same templates:
 //!

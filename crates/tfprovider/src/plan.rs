@@ -142,12 +142,12 @@ fn change_set(nested: &Nested, old: &Value, new: &Value, path: Path, changes: &m
     Value::List(planned)
 }
 
-/// What an element that goes away held.
+/// The content of a removed element.
 fn removed(block: &Block, item: &Value, path: &Path) -> Vec<Path> {
     paths(block, path, |attribute| !item.field(attribute.name).is_zero())
 }
 
-/// What an element that is new holds: numbers and flags count whatever they are, text only when there is some.
+/// The content of a new element: every number and flag counts, and every text that is not empty.
 fn added(block: &Block, item: &Value, path: &Path) -> Vec<Path> {
     paths(block, path, |attribute| match or_default(attribute, item.field(attribute.name)) {
         Value::Null => false,
@@ -180,7 +180,7 @@ fn same(left: &Value, right: &Value) -> bool {
     }
 }
 
-/// The state of a resource as it is written after apply: nothing unknown, and no null scalars inside blocks.
+/// The state of a resource after apply: without unknown values, and without null scalars inside blocks.
 pub(crate) fn settle(block: &Block, value: &Value) -> Value {
     settle_block(block, value, false)
 }
@@ -200,8 +200,8 @@ fn settle_block(block: &Block, value: &Value, inside: bool) -> Value {
     )
 }
 
-/// What a data source starts from: its configuration with defaults. Blocks that are not given are null, and so is empty
-/// text outside of blocks.
+/// The initial value of a data source: its configuration with defaults. Blocks that are not given are null, and so is
+/// empty text outside of blocks.
 pub(crate) fn data(block: &Block, config: &Value) -> Value {
     data_block(block, config, false)
 }

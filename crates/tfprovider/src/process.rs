@@ -9,7 +9,7 @@ use crate::environment::Environment;
 use crate::mtls::{self, MutualTls};
 use crate::serve::{self, Lifetime, ProviderListener, ProviderServer};
 
-/// The variable by which terraform tells that it started this process.
+/// Terraform sets this variable in the plugin processes that it starts.
 const COOKIE: (&str, &str) =
     ("TF_PLUGIN_MAGIC_COOKIE", "d602bf8f470bc67ca7faa0386276bbdd4330efaf76d1a219cb4d6991ca9872b2");
 
@@ -75,7 +75,7 @@ impl PluginProcess {
         let parent = ParentProcess::watch().map_err(StartError::Signals)?;
         let open = |kind| signal(kind).map_err(StartError::Signals);
         let (terminate, interrupt) = (open(SignalKind::terminate())?, open(SignalKind::interrupt())?);
-        // Without a certificate terraform was told not to use TLS (TF_DISABLE_PLUGIN_TLS).
+        // Without a certificate, TLS is turned off in Terraform (TF_DISABLE_PLUGIN_TLS).
         let tls = match environment.get("PLUGIN_CLIENT_CERT") {
             "" => None,
             certificate => Some(MutualTls::new(certificate)?),

@@ -17,7 +17,7 @@ use crate::users::{
 };
 
 /// Every method fails with what [`Error`] describes.
-#[expect(clippy::missing_errors_doc, reason = "said once for the block")]
+#[expect(clippy::missing_errors_doc, reason = "documented once for the block")]
 impl Client {
     /// The accounts that match a search string, by name.
     pub async fn users(&self, search: &str) -> Result<Vec<User>, Error> {

@@ -50,7 +50,7 @@ pub enum Error {
         at: Call,
         /// The limit.
         after: Duration,
-        /// What was waited for.
+        /// What timed out.
         during: &'static str,
     },
     /// The server sent an error status.
@@ -113,7 +113,7 @@ impl Error {
         self.status() == Some(StatusCode::NOT_FOUND)
     }
 
-    /// Whether the same call may succeed later without anybody changing anything.
+    /// Whether the same call may succeed later without a change.
     #[must_use]
     pub fn is_retryable(&self) -> bool {
         match self {
@@ -123,7 +123,7 @@ impl Error {
         }
     }
 
-    /// How long to wait before the next attempt, if the server said so.
+    /// How long to wait before the next attempt, if the server sent it.
     pub(super) fn retry_after(&self) -> Duration {
         match self {
             Self::Status(refusal) => refusal.retry_after.unwrap_or_default(),
@@ -208,8 +208,8 @@ fn names(presented: &[String]) -> String {
     presented.iter().map(name).collect::<Vec<_>>().join(", ")
 }
 
-/// What is wrong with a server's certificate, and what to do about it, if a call failed for that; for callers that use
-/// [`tls_config`](super::tls_config) with a client of their own.
+/// If a call failed because of the server's certificate: what is wrong with it and what to do. For callers that use
+/// [`tls_config`](super::tls_config) with another client.
 #[must_use]
 pub fn refused_certificate(error: &(dyn std::error::Error + 'static)) -> Option<String> {
     let bad = BadCertificate(certificate_problem(error)?.clone());
@@ -274,7 +274,7 @@ pub struct ErrorResponse {
     pub status: StatusCode,
     /// The body; a short note if it is not an API error.
     pub body: ErrorBody,
-    /// When to try again, if the server said so.
+    /// When to try again, if the server sent it.
     pub retry_after: Option<Duration>,
     /// Where a redirect points.
     pub location: Option<String>,

@@ -17,7 +17,7 @@ const ANSWER_LIMIT: usize = 64 << 10;
 pub struct Download {
     /// The media type without parameters.
     pub content_type: String,
-    /// The length in bytes, if the server said it; a claim, not a fact.
+    /// The length in bytes that the server claims, if any.
     pub length: Option<u64>,
     call: Call,
     response: reqwest::Response,

@@ -158,7 +158,7 @@ impl JobLogs {
             Some(Ok(Message::Ping(_) | Message::Pong(_) | Message::Frame(_))) => return Ok(Step::Skip),
             Some(Ok(Message::Binary(_))) => return Err(call.protocol("a log line came as a binary message")),
             Some(Ok(Message::Close(Some(frame)))) if frame.code == CloseCode::Normal => {
-                // Answers the close; a server that is gone by now does not need it.
+                // Answers the close. A disconnected server does not need the answer.
                 let _ = timeout(CLOSE_ANSWER, socket.close(None)).await;
                 return Ok(Step::End);
             }

@@ -18,7 +18,7 @@ use crate::organizations::Organization;
 use crate::paths;
 
 /// Every method fails with what [`Error`] describes.
-#[expect(clippy::missing_errors_doc, reason = "said once for the block")]
+#[expect(clippy::missing_errors_doc, reason = "documented once for the block")]
 impl Client {
     /// The caller's organizations.
     pub async fn my_organizations(&self) -> Result<Vec<Organization>, Error> {
@@ -114,7 +114,7 @@ impl Client {
     /// Ends a drain. Daemons that were notified already disconnect all the same.
     ///
     /// # Errors
-    /// See [`Error`]; 404 when there is none of that name or id.
+    /// See [`Error`]; 404 when no daemon has that name or id.
     pub async fn undrain(&self, organization: OrganizationId, daemon: &str) -> Result<DrainResponse, Error> {
         self.send(Method::DELETE, &paths::daemon_drain(organization, daemon), &()).await
     }
@@ -153,7 +153,7 @@ impl Client {
         self.get(&paths::job(organization, job), &[]).await
     }
 
-    /// Cancels a job through whatever it belongs to (http-api 5.4).
+    /// Cancels a job through its version, dry run or build (http-api 5.4).
     pub async fn cancel_job(&self, job: &ProvisionerJob) -> Result<(), Error> {
         use coder_domain::job::Type;
         let path = match (job.kind, job.input.template_version_id, job.input.workspace_build_id) {

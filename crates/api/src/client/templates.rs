@@ -18,7 +18,7 @@ use crate::versions::{
 };
 
 /// Every method fails with what [`Error`] describes.
-#[expect(clippy::missing_errors_doc, reason = "said once for the block")]
+#[expect(clippy::missing_errors_doc, reason = "documented once for the block")]
 impl Client {
     /// Templates that match a search string (http-api 1.11), in all organizations the caller sees.
     pub async fn templates(&self, search: &str) -> Result<Vec<Template>, Error> {

@@ -10,7 +10,7 @@ use crate::tokens::{ApiKey, ApiKeyWithOwner, CreateKeyResponse, CreateTokenReque
 use crate::users::{CreateFirstUserRequest, CreateFirstUserResponse, LoginRequest, LoginResponse, User};
 
 /// Every method fails with what [`Error`] describes.
-#[expect(clippy::missing_errors_doc, reason = "said once for the block")]
+#[expect(clippy::missing_errors_doc, reason = "documented once for the block")]
 impl Client {
     /// The server's version and addresses; needs no session.
     pub async fn build_info(&self) -> Result<BuildInfo, Error> {

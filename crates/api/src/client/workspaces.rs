@@ -13,7 +13,7 @@ use crate::resources::WorkspaceResource;
 use crate::workspaces::{CreateWorkspaceRequest, Workspace, WorkspacesResponse};
 
 /// Every method fails with what [`Error`] describes.
-#[expect(clippy::missing_errors_doc, reason = "said once for the block")]
+#[expect(clippy::missing_errors_doc, reason = "documented once for the block")]
 impl Client {
     /// Workspaces that match a search string (http-api 1.11).
     pub async fn workspaces(&self, search: &str) -> Result<WorkspacesResponse, Error> {
@@ -81,7 +81,7 @@ impl Client {
         self.list(&paths::build_parameters(build), &[]).await
     }
 
-    /// What a build made.
+    /// The resources of a build.
     pub async fn build_resources(&self, build: BuildId) -> Result<Vec<WorkspaceResource>, Error> {
         self.list(&paths::build_resources(build), &[]).await
     }

@@ -1,8 +1,8 @@
-//! What fuzzing found, and the seeds it began with, again.
+//! Replays the findings and the seeds of fuzzing.
 
 use crate::decoders::DECODERS;
 
 #[test]
-fn every_input_of_the_corpus_is_an_answer() {
+fn every_corpus_input_ends_in_time() {
     coder_testkit::corpus::replay(env!("CARGO_MANIFEST_DIR"), DECODERS);
 }

@@ -26,7 +26,7 @@ use coder_domain::{names, password};
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 
-/// What is read of a text is written, and then read as the same.
+/// A parsed text is written and parsed again to an equal value.
 fn json<T: DeserializeOwned + Serialize>(text: &str) {
     let Ok(value) = serde_json::from_str::<T>(text) else { return };
     let written = serde_json::to_string(&value).expect("what was read can be written");
@@ -142,7 +142,7 @@ fn tag_lines(lines: &[&str]) {
     let _ = tags::for_import(user, &map, &map);
 }
 
-/// Reads whatever bytes.
+/// Reads arbitrary bytes.
 pub(crate) type Decode = fn(&[u8]);
 
 /// Every reader by the name of its corpus.

@@ -1,4 +1,4 @@
-//! What the commands that build a workspace have in common: ask for the build, warn, follow, report.
+//! The common part of the commands that build a workspace: request the build, warn, follow, report.
 
 use coder_api::builds::{CreateWorkspaceBuildRequest, WorkspaceBuild};
 use coder_api::client::{Client, Error, JobLogTarget};
@@ -11,20 +11,20 @@ use crate::job::follow;
 /// Flags of commands that build.
 #[derive(Clone, Copy, Debug, Default, clap::Args)]
 #[group(skip)]
-pub(crate) struct Flags {
+pub(crate) struct BuildFlags {
     /// Show Terraform's debug output; owners only, and only when the server allows it.
     #[arg(long = "provisioner-log-debug", hide = true)]
     pub(crate) debug: bool,
 }
 
-impl Flags {
-    /// The log level to ask for.
+impl BuildFlags {
+    /// The requested log level.
     pub(crate) fn log_level(self) -> String {
         if self.debug { "debug".to_owned() } else { String::new() }
     }
 }
 
-/// Asks for a build.
+/// Requests a build.
 pub(crate) async fn request(
     ctx: &Context,
     client: &Client,
@@ -36,7 +36,7 @@ pub(crate) async fn request(
     Ok(build)
 }
 
-/// Follows a build to its end. Ctrl-C ends only the following: the build goes on.
+/// Follows a build to its end. Ctrl-C ends only the following: the build continues.
 pub(crate) async fn finish(ctx: &Context, client: &Client, build: &WorkspaceBuild) -> anyhow::Result<()> {
     let job = tokio::select! {
         job = follow::follow(client, &ctx.printer, JobLogTarget::Build(build.id)) => job?,

@@ -1,5 +1,5 @@
-//! `coder completion`: a short script on standard output, for `source <(coder completion bash)` or a file. The shell asks
-//! this program for what fits, so the script need not change with it.
+//! `coder completion`: a short script on standard output, for `source <(coder completion bash)` or a file. The shell
+//! asks this program for candidates, so the script need not change with it.
 
 use clap::ValueEnum;
 use clap_complete::env::{Bash, Elvish, EnvCompleter, Fish, Powershell, Zsh};

@@ -1,4 +1,4 @@
-//! `coder create`: values, a dry run to look at, then the workspace (http-api 7.4).
+//! `coder create`: parameter values, a dry run as a preview, then the workspace (http-api 7.4).
 
 use std::time::{Duration, Instant};
 
@@ -22,9 +22,9 @@ use crate::terminal::output::{Style, strip_control};
 use crate::terminal::{prompt, resource_tree};
 use crate::{args, duration, env, external_auth, remote, suggest};
 
-/// How long `--no-wait` looks whether a daemon takes the plan.
+/// How long `--no-wait` waits for a daemon that takes the plan.
 const ACQUIRE_TIMEOUT: Duration = Duration::from_millis(1500);
-/// Time between two looks.
+/// Time between two polls.
 const POLL_INTERVAL: Duration = Duration::from_millis(250);
 
 #[derive(Debug, clap::Args)]
@@ -40,20 +40,20 @@ pub(crate) struct Args {
     /// Preset to use; `none` for none.
     #[arg(long, value_name = "NAME")]
     preset: Option<String>,
-    /// Stop by itself after this time of running.
+    /// Stop automatically after this running time.
     #[arg(long, env = env::WORKSPACE_STOP_AFTER, value_parser = duration::parse, value_name = "DURATION")]
     stop_after: Option<Duration>,
     /// Whether each start takes the template's active version: always or never.
     #[arg(long, env = env::WORKSPACE_AUTOMATIC_UPDATES, default_value = "never", hide_possible_values = true, value_name = "WHEN")]
     automatic_updates: Updates,
-    /// Return as soon as the build is asked for; it is planned before only if a daemon is free.
+    /// Return as soon as the build is requested; the plan is shown before only if a daemon is free.
     #[arg(long)]
     no_wait: bool,
     /// Do not ask.
     #[arg(short, long)]
     yes: bool,
     #[command(flatten)]
-    parameters: parameters::Flags,
+    parameters: parameters::ParameterFlags,
     #[command(flatten)]
     organization: args::Organization,
 }
@@ -204,7 +204,8 @@ fn values(
     may_ask: bool,
 ) -> anyhow::Result<Vec<NameValue>> {
     let set = set_by(preset, declared);
-    // The preset's values are the strongest (http-api 7.1), so they are not asked for, and others count for nothing.
+    // The preset's values take precedence (http-api 7.1), so the command does not ask for them, and other values are
+    // ignored.
     let (fixed, open): (Vec<_>, Vec<_>) =
         declared.iter().cloned().partition(|p| set.iter().any(|pair| pair.name == p.name));
     let mut flags = args.parameters.clone();
@@ -216,7 +217,7 @@ fn values(
     Ok(values)
 }
 
-/// What a preset sets. Values beyond the template's parameters change nothing (terraform 4.9).
+/// The values of a preset. Values for unknown parameters are ignored (terraform 4.9).
 fn set_by(preset: Option<&Preset>, declared: &[TemplateVersionParameter]) -> Vec<NameValue> {
     let set = preset.into_iter().flat_map(|preset| &preset.parameters);
     let known = set.filter(|pair| declared.iter().any(|parameter| parameter.name == pair.name));
@@ -266,7 +267,7 @@ async fn is_acquired_soon(client: &Client, version: TemplateVersionId, job: JobI
     }
 }
 
-/// Goes on without the plan, and says why.
+/// Continues without the plan and prints why.
 async fn skip(
     ctx: &Context,
     client: &Client,
@@ -276,7 +277,7 @@ async fn skip(
     let explained = client.explain_job(job.organization_id, job.id).await?;
     let reason = explained.and_then(|explained| explained.reasons.into_iter().next());
     let reason = reason.map_or_else(|| "no daemon takes it now".to_owned(), |reason| reason.message);
-    // Who may not cancel it leaves it in the queue; it changes nothing.
+    // A user who may not cancel it leaves it in the queue. A dry run changes nothing.
     let is_left = client.cancel_dry_run(version, job.id).await.is_err();
     let left = if is_left { " The plan is still made, for nothing." } else { "" };
     ctx.printer.note(&format!("Not waiting for the plan: {}.{left}", reason.trim_end_matches('.')));

@@ -14,11 +14,11 @@ pub(crate) struct Args {
     /// Do not ask.
     #[arg(short, long)]
     yes: bool,
-    /// Forget the workspace without destroying its resources.
+    /// Delete the workspace without destroying its resources.
     #[arg(long)]
     orphan: bool,
     #[command(flatten)]
-    build: build::Flags,
+    build: build::BuildFlags,
 }
 
 pub(crate) async fn run(ctx: &Context, args: Args) -> anyhow::Result<()> {

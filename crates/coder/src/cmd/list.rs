@@ -43,7 +43,7 @@ fn capital(word: &str) -> String {
     first + characters.as_str()
 }
 
-/// Health means something for running workspaces only.
+/// Health is meaningful only for running workspaces.
 fn healthy(workspace: &Workspace) -> String {
     let running = workspace.latest_build.status == WorkspaceStatus::Running;
     if running { workspace.health.healthy.to_string() } else { String::new() }

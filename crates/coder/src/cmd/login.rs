@@ -1,4 +1,4 @@
-//! `coder login`: the first user of a fresh server, or a session on one that has users (http-api 2.3).
+//! `coder login`: creates the first user of a new server, or a session on a server that has users (http-api 2.3).
 
 use anyhow::{Context as _, bail};
 use coder_api::client::Client;
@@ -85,7 +85,7 @@ async fn first(ctx: &Context, args: &Args, client: &Client) -> anyhow::Result<Se
         printer.note("This server has no users yet. The first one becomes its owner.");
     }
     if let Some(password) = &args.first_user_password {
-        // Before anything is asked: no answer is lost for it.
+        // Checked before any question, so that no answer is lost.
         password::validate(password).map_err(|error| anyhow::anyhow!("--first-user-password: {error}"))?;
     }
     let checked = |given: &Option<String>,
@@ -133,7 +133,7 @@ async fn first(ctx: &Context, args: &Args, client: &Client) -> anyhow::Result<Se
     }
 }
 
-/// What a server has against a password.
+/// Why a server refuses a password.
 fn about_password(error: &coder_api::client::Error) -> Option<String> {
     let field = error.body()?.validations.iter().find(|validation| validation.field == "password")?;
     Some(strip_control(&field.detail).into_owned())

@@ -19,7 +19,7 @@ pub(crate) async fn run(ctx: &Context, args: Args) -> anyhow::Result<()> {
     // The files are removed even when the server cannot be reached.
     let ended = client.logout().await;
     ctx.directory.forget()?;
-    // A session that has ended already needs no ending.
+    // An ended session needs no logout.
     let ended =
         ended.or_else(
             |error| {

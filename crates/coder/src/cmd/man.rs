@@ -1,4 +1,4 @@
-//! `coder man`: manual pages, made from the command line itself.
+//! `coder man`: manual pages, generated from the command line.
 
 use std::fs;
 use std::path::PathBuf;

@@ -1,4 +1,4 @@
-//! `coder reset-password`: for those who have the database and no password. Servers may run meanwhile.
+//! `coder reset-password`: works on the database and needs no password. Servers may run meanwhile.
 
 use coder_domain::clock::{Clock as _, SystemClock};
 use coder_server::recovery;

@@ -21,7 +21,7 @@ pub(crate) struct Args {
 pub(crate) async fn run(ctx: &Context, args: Args) -> anyhow::Result<()> {
     let client = remote::connect(ctx)?;
     let workspace = remote::workspace(&client, &args.workspace).await?;
-    // Parameters first: a question that is not answered must not leave the workspace stopped.
+    // Parameters come first: an unanswered question must not leave the workspace stopped.
     let request = start::prepare(ctx, &client, &workspace, &args.values, args.yes).await?;
     if !args.yes {
         prompt::confirm(&ctx.printer, &format!("Restart workspace {:?}?", workspace.name), "pass --yes")?;

@@ -45,7 +45,7 @@ pub(crate) async fn run(ctx: &Context, args: Args) -> anyhow::Result<()> {
     if build.resources.is_empty() {
         ctx.printer.note(&without_resources(build.job.status, &workspace.name));
     }
-    // The resources of the import may have been removed; then the lines do not say what is persistent.
+    // The resources of the import may have been removed. Then the output does not show which resources are persistent.
     let found = client.version_resources(build.template_version_id).await.ok();
     let persistent = found.as_deref().map(Persistent::of);
     for line in resource_tree::lines(&ctx.printer, &build.resources, persistent.as_ref(), true) {
@@ -54,7 +54,7 @@ pub(crate) async fn run(ctx: &Context, args: Args) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// A build says what there is only when it succeeds.
+/// Only a successful build has resources.
 fn without_resources(status: Status, workspace: &str) -> String {
     match status {
         Status::Succeeded => "It has no resources now.".to_owned(),

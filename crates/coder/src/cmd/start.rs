@@ -19,13 +19,13 @@ pub(crate) struct Args {
     /// Do not ask.
     #[arg(short, long)]
     yes: bool,
-    /// Return as soon as the build is asked for.
+    /// Return as soon as the build is requested.
     #[arg(long)]
     no_wait: bool,
     #[command(flatten)]
     values: Values,
     #[command(flatten)]
-    build: build::Flags,
+    build: build::BuildFlags,
 }
 
 /// Flags about parameters, also of `restart`.
@@ -38,7 +38,7 @@ pub(crate) struct Values {
     #[arg(long = "build-option", hide = true, value_name = "NAME=VALUE")]
     build_options: Vec<String>,
     #[command(flatten)]
-    flags: parameters::Flags,
+    flags: parameters::ParameterFlags,
 }
 
 pub(crate) async fn run(ctx: &Context, args: Args) -> anyhow::Result<()> {
@@ -68,7 +68,7 @@ pub(crate) async fn run(ctx: &Context, args: Args) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// Chooses the version and the parameter values, asking for what is missing.
+/// Chooses the version and the parameter values. Asks for missing ones.
 pub(crate) async fn prepare(
     ctx: &Context,
     client: &Client,
@@ -106,7 +106,7 @@ async fn chosen(
     parameters::resolve(&ctx.printer, &flags, &parameters, &earlier, mode, prompt::is_interactive() && !yes)
 }
 
-/// Asks for the build; a template that insists on its active version gets it (http-api 1.6).
+/// Requests the build. A template that requires its active version gets it (http-api 1.6).
 pub(crate) async fn request_start(
     ctx: &Context,
     client: &Client,

@@ -84,13 +84,13 @@ async fn pull(ctx: &Context, args: PullArgs) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// Writes a file in one step, readable by its owner only, since a state holds secrets.
+/// Atomically writes a file that only its owner can read, because a state contains secrets.
 fn keep(path: &Path, state: &[u8]) -> io::Result<()> {
     let special = fs::metadata(path).is_ok_and(|found| !found.is_file());
     if special {
         return fs::OpenOptions::new().write(true).open(path)?.write_all(state);
     }
-    // What a link leads to is replaced, not the link.
+    // The target of a link is replaced, not the link.
     let path = fs::canonicalize(path).unwrap_or_else(|_| path.to_owned());
     let folder = path.parent().filter(|folder| !folder.as_os_str().is_empty()).unwrap_or(Path::new("."));
     fs::metadata(folder)?;
@@ -102,7 +102,7 @@ fn keep(path: &Path, state: &[u8]) -> io::Result<()> {
 async fn push(ctx: &Context, args: PushArgs) -> anyhow::Result<()> {
     let client = remote::connect(ctx)?;
     let state = read(&args.file).with_context(|| format!("read the state from {}", args.file.display()))?;
-    // A build that is asked for with nothing goes on with the state that is there.
+    // A build request with an empty state would keep the present state.
     ensure!(args.no_build || !state.is_empty(), "the state is empty: pass --no-build to store none");
     let workspace = remote::workspace(&client, &args.workspace).await?;
     let build = find(&client, &workspace, &args.build).await?;
@@ -126,7 +126,7 @@ fn read(path: &PathBuf) -> anyhow::Result<Vec<u8>> {
         fs::File::open(path)?.take(LARGEST + 1).read_to_end(&mut bytes)?;
     }
     ensure!(bytes.len() as u64 <= LARGEST, "it is larger than 64 MiB");
-    // No build could do anything with something else. An empty one says that there is nothing.
+    // A build cannot use anything else. An empty state means that there are no resources.
     if !bytes.is_empty() {
         let state: Result<BTreeMap<String, IgnoredAny>, _> = serde_json::from_slice(&bytes);
         state.context("it is no Terraform state, as `coder state pull` writes it")?;

@@ -15,7 +15,7 @@ pub(crate) struct Args {
     #[arg(short, long)]
     yes: bool,
     #[command(flatten)]
-    build: build::Flags,
+    build: build::BuildFlags,
 }
 
 pub(crate) async fn run(ctx: &Context, args: Args) -> anyhow::Result<()> {

@@ -11,7 +11,7 @@ use crate::{duration, env, remote};
 
 #[derive(Debug, clap::Subcommand)]
 pub(crate) enum Command {
-    /// Make a token and print it, this once.
+    /// Create a token and print it, which is shown only once.
     Create(CreateArgs),
     /// List tokens.
     #[command(alias = "ls")]
@@ -35,7 +35,7 @@ pub(crate) struct CreateArgs {
     /// What it may do; may be repeated. Default: everything you may.
     #[arg(long)]
     scope: Vec<String>,
-    /// Whose token it is to be, by name or id; others than oneself for owners only.
+    /// The user of the token, by name or id; other users for owners only.
     #[arg(short, long, default_value = paths::ME)]
     user: String,
     /// Objects it is limited to, as type:id; may be repeated.
@@ -124,7 +124,7 @@ async fn create(ctx: &Context, args: CreateArgs) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// The usual columns and the owner, unless columns were chosen.
+/// The default columns and the owner, unless columns were chosen.
 fn with_owner(
     mut options: table::Options<ApiKeyWithOwner>,
     is_shown: bool,

@@ -9,16 +9,16 @@ use crate::versions;
 pub(crate) struct Args {
     /// Output format.
     #[arg(short, long, value_enum, default_value = "text", value_name = "FORMAT")]
-    output: Format,
+    output: VersionFormat,
 }
 
 #[derive(Clone, Copy, Debug, clap::ValueEnum)]
-enum Format {
+enum VersionFormat {
     Text,
     Json,
 }
 
-/// The official field names, and our own version beside them.
+/// The official field names, and the version of this program.
 #[derive(Serialize)]
 struct Version {
     version: String,
@@ -40,8 +40,8 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<()> {
         boring_crypto: false,
     };
     match args.output {
-        Format::Json => printer.data(&serde_json::to_string_pretty(&version)?),
-        Format::Text => {
+        VersionFormat::Json => printer.data(&serde_json::to_string_pretty(&version)?),
+        VersionFormat::Text => {
             printer.data(&format!("coder {}", versions::line()));
             printer.data("Full build, supports the server subcommand.");
         }

@@ -17,11 +17,11 @@ pub(crate) struct Args {
     columns: Vec<String>,
     /// Output format.
     #[arg(short = 'o', long, value_enum, default_value = "text", value_name = "FORMAT")]
-    output: Format,
+    output: WhoamiFormat,
 }
 
 #[derive(Clone, Copy, Debug, clap::ValueEnum)]
-enum Format {
+enum WhoamiFormat {
     Text,
     Table,
     Json,
@@ -33,7 +33,7 @@ struct Row {
     username: String,
     user_id: String,
     organization_ids: Vec<String>,
-    /// Display names of the roles by organization; `*` stands for the whole deployment.
+    /// Display names of the roles by organization; `*` is the whole deployment.
     roles: BTreeMap<String, Vec<String>>,
 }
 
@@ -71,16 +71,16 @@ pub(crate) async fn run(ctx: &Context, args: Args) -> anyhow::Result<()> {
         roles,
     };
     match args.output {
-        Format::Text => {
+        WhoamiFormat::Text => {
             let bold = |text: &str| ctx.printer.paint(Style::Bold, text);
             ctx.printer.data(&format!("Logged in to {} as {}", bold(&row.url), bold(&row.username)));
             Ok(())
         }
-        Format::Table => {
+        WhoamiFormat::Table => {
             let options = table::Options::new(args.columns, table::Format::Table);
             table::print(&ctx.printer, &options, &[row], "")
         }
-        Format::Json => {
+        WhoamiFormat::Json => {
             ctx.printer.data(&serde_json::to_string_pretty(&[row])?);
             Ok(())
         }

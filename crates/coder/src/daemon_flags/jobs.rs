@@ -1,5 +1,4 @@
-//! The flags by which daemons, external and built-in, keep their jobs apart and within bounds (docs/isolation.md), and what
-//! they keep for later jobs.
+//! Flags of external and built-in daemons about the isolation and limits of jobs (docs/isolation.md), and about caches.
 
 use std::ffi::OsString;
 use std::path::PathBuf;
@@ -26,7 +25,7 @@ pub(crate) struct Jobs {
     /// empty home of their own. Files that variables such as KUBECONFIG name are seen anyway.
     #[arg(long, env = env::JOB_HOME, value_delimiter = ',', value_name = "PATHS")]
     pub(crate) job_home: Vec<PathBuf>,
-    /// Where the daemons of one user write down which directories no job may see; the same for all of them. Default
+    /// Where the daemons of one user register the directories that no job may see; the same for all of them. Default
     /// /var/lib/coder-daemons for root, ~/.local/state/coder-daemons for others.
     #[arg(long, env = env::DAEMON_REGISTRY, value_name = "DIRECTORY")]
     pub(crate) daemon_registry: Option<PathBuf>,
@@ -113,7 +112,7 @@ mod tests {
         jobs: Jobs,
     }
 
-    /// What a program was given, as its daemon gets it.
+    /// The flags of a program, as its daemon gets them.
     fn passed_on(args: &[&str]) -> Vec<(String, String)> {
         let program = Program::parse_from(["coder"].iter().chain(args));
         let variables = program.terraform.variables().into_iter().chain(program.jobs.variables());
@@ -154,7 +153,7 @@ mod tests {
         assert_eq!(value(env::JOB_ISOLATION), "required");
         assert_eq!((value(env::JOB_HOME), value(env::DAEMON_REGISTRY)), (".aws,.kube", "/d"));
         assert_eq!((value(env::JOB_PROCESSORS), value(env::FILE_CACHE_MIB)), ("1.5", "7"));
-        // What was not given stays the daemon's own default.
+        // Without a flag, the default of the daemon applies.
         let passed = passed_on(&[]);
         let names: Vec<_> = passed.iter().map(|(name, _)| name.as_str()).collect();
         assert_eq!(names, [env::TERRAFORM_INSTALL, env::JOB_ISOLATION, env::FILE_CACHE_MIB]);

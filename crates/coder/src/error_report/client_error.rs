@@ -102,7 +102,7 @@ fn transport(error: &Error, server: &Server, source: &(dyn std::error::Error + '
     }
     let texts: Vec<String> = causes(source).map(ToString::to_string).collect();
     let has = |words: &[&str]| texts.iter().any(|text| words.iter().any(|word| text.contains(word)));
-    // What an HTTP client makes of a TLS alert, or of a server that closes the connection at the first byte.
+    // The error of an HTTP client after a TLS alert, or when the server closes the connection at the first byte.
     if !server.is_https
         && has(&["invalid HTTP", "connection closed before message completed", "reset by peer"])
     {
@@ -139,7 +139,7 @@ fn no_coder_server(server: &Server) -> Explained {
     )
 }
 
-/// Whether the answer did not come from a Coder server but from a web server or a proxy: theirs are not JSON.
+/// Whether the response came from a web server or a proxy instead of a Coder server: it is not JSON.
 fn is_foreign(body: &ErrorBody) -> bool {
     body.message.starts_with("the answer is not an API error")
 }
@@ -201,12 +201,12 @@ fn session(server: &Server, token: TokenSource) -> Explained {
     }
 }
 
-/// The server's own words, as one sentence.
+/// The server's text as one sentence.
 fn text_of(body: &ErrorBody) -> String {
     let mut text = sentence(&body.message);
     for validation in &body.validations {
         let detail = sentence(&validation.detail);
-        // The message of a single bad field often repeats its detail.
+        // The message about a single invalid field often repeats its detail.
         if !text.contains(&detail) {
             text.push_str(&format!("; {}: {detail}", clean(&validation.field)));
         }
@@ -221,7 +221,7 @@ fn sentence(text: &str) -> String {
     clean(text).trim().trim_end_matches('.').to_owned()
 }
 
-/// A peer's text, which must not steer a terminal or fill it.
+/// A text of a peer, which must not control or fill the terminal.
 fn clean(text: &str) -> String {
     strip_control(text).chars().take(LONGEST).collect()
 }

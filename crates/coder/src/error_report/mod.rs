@@ -12,7 +12,7 @@ use crate::args::Global;
 use crate::env;
 use crate::terminal::output::{Report, strip_control};
 
-/// Where the session token of a command comes from; it decides what to do about one that is not valid.
+/// The source of a command's session token. It decides the hint for an invalid token.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) enum TokenSource {
     /// `coder login` saved it, or there is none.
@@ -24,7 +24,7 @@ pub(crate) enum TokenSource {
     Flag,
 }
 
-/// What is known about a command beside its error.
+/// Facts about a command, in addition to its error.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Facts {
     verbose: bool,
@@ -43,7 +43,7 @@ impl Facts {
     }
 }
 
-/// Puts an error into words.
+/// Describes an error.
 pub(crate) fn report(error: &anyhow::Error, facts: &Facts) -> Report {
     let mut message = Vec::new();
     let mut hint = None;
@@ -102,7 +102,7 @@ fn refused_daemon(_: &anyhow::Error) -> Option<String> {
     None
 }
 
-/// SQLite's words for it; its error does not reach this crate as a kind.
+/// The text of SQLite. The kind of its error is not visible in this crate.
 const SQLITE_FULL: &str = "database or disk is full";
 
 fn full_disk(error: &anyhow::Error) -> Option<String> {

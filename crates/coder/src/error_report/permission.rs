@@ -1,5 +1,5 @@
-//! What somebody may not do, and which roles may. The table names calls that people meet; the roles come from the rules
-//! themselves.
+//! Missing permissions, and the roles that have them. The table lists common calls; the roles are computed from the
+//! rules.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -8,8 +8,8 @@ use coder_domain::rbac::{Action, Object, OrgRole, Resource, Scopes, SiteRole, Su
 
 use super::client_error::Explained;
 
-/// Method, a piece of the path, what the call does, and what it needs. The first that fits counts.
-/// Workspaces and tokens are missing: everybody has some, and the server says why one is refused.
+/// Method, a part of the path, what the call does, and the required permission. The first match counts. Workspaces and
+/// tokens are not listed: every user has some, and the server explains a refusal.
 const CALLS: &[(&str, &str, &str, Resource, Action)] = &[
     ("POST", "/provisionerkeys", "create provisioner keys", Resource::ProvisionerDaemon, Action::Create),
     ("PATCH", "/provisionerkeys", "change provisioner keys", Resource::ProvisionerDaemon, Action::Update),
@@ -55,7 +55,7 @@ pub(super) fn explain(method: &str, path: &str, server_text: &str) -> Explained 
             && !path.contains("/workspace")
             && !path.contains("/keys")
     };
-    // A server that says more than "Forbidden" knows better.
+    // A server message other than "Forbidden" is more precise.
     let reason = if server_text.eq_ignore_ascii_case("forbidden") {
         String::new()
     } else {

@@ -1,4 +1,4 @@
-//! Follows a job: waits in the queue, prints its log in blocks by stage with their durations, and tells how it ended.
+//! Follows a job: waits in the queue, prints its log by stages with their durations, and returns its result.
 
 use std::collections::VecDeque;
 use std::time::{Duration, Instant};
@@ -15,7 +15,7 @@ use crate::job::resource_progress::ResourceProgress;
 use crate::terminal::output::{Printer, Style, strip_control};
 use crate::terminal::spinner;
 
-/// The stage behind all others, whatever came of them (wire-protocol 5.13).
+/// The last stage, which follows the others in any case (wire-protocol 5.13).
 const LAST_STAGE: &str = "Cleaning Up";
 
 async fn job(client: &Client, of: JobLogTarget) -> anyhow::Result<ProvisionerJob> {
@@ -68,13 +68,13 @@ pub(crate) async fn follow(
             stages.finish(&job);
             return Ok(job);
         }
-        // The server closed the log early: go on after the last line.
+        // The server closed the log early: continue after the last line.
         after = log.position();
         tokio::time::sleep(Duration::from_millis(500)).await;
     }
 }
 
-/// Watches a waiting job: true when it ended in the queue, false when a daemon took it.
+/// Watches a waiting job. Returns true when it ended in the queue and false when a daemon acquired it.
 async fn queue(client: &Client, printer: &Printer, of: JobLogTarget) -> anyhow::Result<bool> {
     let mut waiting = QueueStatus::new(*printer);
     loop {
@@ -108,13 +108,13 @@ pub(crate) fn warn_unmatched(printer: &Printer, job: &ProvisionerJob, matched: &
 /// Lines of a stage that are kept to be shown when it fails.
 const KEPT_LINES: usize = 200;
 
-/// The log by stages. On a terminal it is folded: a line for each stage and each resource that is done, and one that moves
-/// while something runs. In a pipe, or with `--verbose`, every line of Terraform is shown.
+/// The log by stages. On a terminal it is folded: one line for each stage and each completed resource, and a progress
+/// line. In a pipe, or with `--verbose`, every line of Terraform is shown.
 struct StageLog {
     printer: Printer,
     is_folded: bool,
     stage: Option<(String, Timestamp)>,
-    /// When the stage began here.
+    /// When this program saw the stage begin.
     since: Instant,
     last: Option<Timestamp>,
     /// When the last stage began. Whether the one before it succeeded is known when the job has ended.
@@ -185,7 +185,7 @@ impl StageLog {
         }
     }
 
-    /// Draws what runs now, and for how long; the next line goes over it.
+    /// Draws the progress line with its duration. The next line replaces it.
     fn tick(&self) {
         if !self.printer.is_live() {
             return;
@@ -199,7 +199,7 @@ impl StageLog {
         }
     }
 
-    /// The line; one that ends the work on a resource says how many are done.
+    /// The line. A line that completes a resource gets the number of completed ones.
     fn text(&self, line: &ProvisionerJobLog, counted: Option<(usize, usize)>) -> String {
         let output = strip_control(&line.output);
         let text = match counted {
@@ -225,7 +225,7 @@ impl StageLog {
         }
     }
 
-    /// Goes over to the last stage, if it has begun.
+    /// Continues with the last stage, if it has begun.
     fn clean(&mut self, succeeded: bool) {
         if let Some(begun) = self.cleaning.take() {
             self.close(begun, succeeded);
@@ -262,7 +262,7 @@ impl StageLog {
     }
 }
 
-/// Turns a job's end into success or an error.
+/// Converts the end of a job into success or an error.
 pub(crate) fn outcome(job: &ProvisionerJob, what: &str) -> anyhow::Result<()> {
     match job.status {
         Status::Succeeded => Ok(()),

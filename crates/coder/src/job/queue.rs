@@ -1,4 +1,4 @@
-//! What people see while their job waits: why, and what to do, shown again when it changes.
+//! The output while a job waits: why it waits and what to do, shown again when it changes.
 
 use std::time::{Duration, Instant};
 
@@ -9,11 +9,11 @@ use coder_api::jobs::ProvisionerJob;
 use crate::duration;
 use crate::terminal::output::{self, Printer, Style};
 
-/// What was shown of the wait of one job.
+/// What was shown about the wait of one job.
 pub(crate) struct QueueStatus {
     printer: Printer,
     looks: u32,
-    /// Whether the server can say why; official ones cannot.
+    /// Whether the server can explain it. Official servers cannot.
     explains: bool,
     position: Option<(i64, i64)>,
     last: String,
@@ -26,7 +26,7 @@ impl QueueStatus {
         Self { printer, looks: 0, explains: true, position: None, last: String::new(), since: Instant::now() }
     }
 
-    /// Looks at the waiting job, once a second. The first look shows nothing: most jobs are taken at once.
+    /// Polls the waiting job, once a second. The first poll shows nothing, because most jobs are acquired at once.
     pub(crate) async fn look(&mut self, client: &Client, job: &ProvisionerJob) -> Result<(), Error> {
         self.looks += 1;
         if self.looks > 1 && self.explains {
@@ -56,7 +56,7 @@ impl QueueStatus {
         self.last = text;
     }
 
-    /// What official servers tell: the place in the queue.
+    /// The queue position, which is all that official servers report.
     fn show_position(&mut self, job: &ProvisionerJob) {
         let position = (job.queue_position, job.queue_size);
         if self.position.is_some() && self.position != Some(position) && job.queue_position > 0 {
@@ -74,18 +74,18 @@ impl QueueStatus {
     }
 }
 
-/// One line: why, and what to do unless it passes by itself.
+/// One line: why it waits, and what to do unless that is temporary.
 fn line(reason: &WaitingReason) -> String {
     let mut text = format!("    waiting: {}", reason.message);
     if !reason.passes_by_itself && !reason.next_step.is_empty() {
         text.push(' ');
         text.push_str(&reason.next_step);
     }
-    // The server's words; a terminal must not be steered by them.
+    // A text of the server, which must not control the terminal.
     text.chars().map(|c| if c.is_control() { ' ' } else { c }).collect()
 }
 
-/// A line that is drawn over must not be wrapped, or a piece of it stays; what is too long is printed instead.
+/// A line that will be replaced must not wrap, or a part of it stays. A longer text is printed instead.
 fn fits(text: &str, columns: Option<u16>) -> bool {
     text.chars().count() < usize::from(columns.unwrap_or(80))
 }

@@ -7,7 +7,7 @@ const SHOWN: usize = 3;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum State {
-    /// It will be changed; a replaced one is done only when it was made again.
+    /// It will be changed. A replaced resource is done only after it was created again.
     Planned {
         replaced: bool,
     },
@@ -24,13 +24,13 @@ pub(crate) struct ResourceProgress {
     resources: BTreeMap<String, State>,
 }
 
-/// What Terraform says behind a resource's address, and what it means. Data sources are only read and do not count.
+/// Terraform's texts after a resource's address, and their meaning. Data sources are only read and do not count.
 const STARTS: [&str; 3] = ["Creating...", "Modifying...", "Destroying..."];
 const ENDS: [&str; 3] = ["Creation complete", "Modifications complete", "Destruction complete"];
 const FAILS: [&str; 3] = ["Creation errored", "Modifications errored", "Destruction errored"];
 
 impl ResourceProgress {
-    /// Takes a line of the log. The numbers of done and of all resources, when it ended the work on one.
+    /// Reads a line of the log. Returns the numbers of completed and of all resources when the line completes one.
     pub(crate) fn line(&mut self, text: &str) -> Option<(usize, usize)> {
         let (address, words) = text.split_once(": ")?;
         let is = |list: &[&str]| list.iter().any(|beginning| words.starts_with(beginning));

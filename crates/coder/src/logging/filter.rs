@@ -6,7 +6,7 @@ use tracing::{Level, Metadata};
 use super::Error;
 use super::entry::Entry;
 
-/// What an audit entry in the log is called (scheduling-and-auth 5.4).
+/// The message of an audit entry in the log (scheduling-and-auth 5.4).
 const AUDIT_MESSAGE: &str = "audit_log";
 
 /// Level and patterns.
@@ -25,7 +25,7 @@ impl Filter {
         Ok(Self { patterns: patterns.iter().map(compile).collect::<Result<_, _>>()?, verbose })
     }
 
-    /// The cheap half, asked once per call site.
+    /// The cheap part, which is evaluated once per call site.
     pub(super) fn may_show(&self, metadata: &Metadata<'_>) -> bool {
         let level = *metadata.level();
         if !is_ours(metadata.target()) {
@@ -39,8 +39,8 @@ impl Filter {
         entry.level <= Level::INFO || self.verbose || self.matches(entry)
     }
 
-    /// Whether people see it, too. An audit entry is long and repeats what an event beside it says in a few words; the
-    /// logs for programs, and the database, have them all.
+    /// Whether the human-readable log has it. An audit entry is long and repeats a short event; the logs for programs
+    /// and the database have all audit entries.
     pub(super) fn shows_to_people(&self, entry: &Entry<'_>) -> bool {
         entry.fields.message != AUDIT_MESSAGE || self.verbose || self.matches(entry)
     }

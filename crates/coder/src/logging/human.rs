@@ -8,7 +8,7 @@ use tracing::Level;
 use super::entry::Entry;
 use crate::terminal::output::Style;
 
-/// Characters of an id that tell it from others at a glance.
+/// The shown characters of an id, enough to distinguish it from others.
 const ID_CHARACTERS: usize = 8;
 
 pub(super) fn render(entry: &Entry<'_>) -> String {
@@ -59,7 +59,7 @@ fn put(text: &mut String, name: &str, value: &str) {
     let _ = if quoted { write!(text, "  {name}={value:?}") } else { write!(text, "  {name}={value}") };
 }
 
-/// The beginning of a UUID; other values as they are.
+/// The beginning of a UUID. Other values are unchanged.
 fn short_id(value: &str) -> &str {
     let is_uuid = value.len() == 36
         && value.bytes().enumerate().all(|(at, byte)| match at {
@@ -69,7 +69,7 @@ fn short_id(value: &str) -> &str {
     if is_uuid { &value[..ID_CHARACTERS] } else { value }
 }
 
-/// A message never becomes a second entry.
+/// A line break in a message must not look like another entry.
 fn one_line(message: &str) -> String {
     message.replace('\n', "\\n").replace('\r', "\\r")
 }

@@ -19,7 +19,7 @@ use entry::{Entry, Fields};
 pub(crate) use filter::Filter;
 use sink::Sink;
 
-/// What the flags say.
+/// The settings of the flags.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Settings {
     /// Path for human-readable lines; empty turns this sink off.
@@ -58,7 +58,7 @@ pub(crate) enum Error {
     },
 }
 
-/// Who reads a sink.
+/// The reader of a sink.
 enum Form {
     People,
     Programs(fn(&Entry<'_>) -> String),
@@ -136,7 +136,7 @@ impl<S: Subscriber + for<'a> LookupSpan<'a>> Layer<S> for Log {
                 Form::Programs(render) => sink.line(&render(&entry)),
                 Form::People if !self.filter.shows_to_people(&entry) => {}
                 Form::People => match sink.terminal() {
-                    // With --verbose people want all there is.
+                    // With --verbose everything is shown.
                     Some(is_coloured) if !self.filter.is_verbose() => {
                         sink.line(&human::render_short(&entry, is_coloured));
                     }

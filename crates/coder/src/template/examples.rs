@@ -1,4 +1,4 @@
-//! The example templates of `examples/`, inside the binary: it works without its sources.
+//! The example templates of `examples/`, embedded in the binary.
 
 /// A template.
 #[derive(Debug)]
@@ -26,7 +26,7 @@ pub(crate) const ALL: &[Example] = examples! {
 };
 
 impl Example {
-    /// What it shows: the first paragraph of its README.
+    /// Its description: the first paragraph of its README.
     pub(crate) fn about(&self) -> &'static str {
         let readme = self.files.iter().find(|(name, _)| *name == "README.md").map_or("", |(_, text)| text);
         readme

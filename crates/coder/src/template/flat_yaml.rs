@@ -16,7 +16,7 @@ pub(crate) fn parse(text: &str) -> anyhow::Result<Vec<(String, String)>> {
         Some(Err(error)) => Err(broken(&error)),
     };
     let mut pairs: Vec<(String, String)> = Vec::new();
-    // A file without anything in it has no map.
+    // An empty file has no map.
     while let Some((event, line)) = next()? {
         match event {
             Event::StreamStart | Event::DocumentStart(_) => {}

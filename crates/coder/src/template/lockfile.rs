@@ -1,4 +1,4 @@
-//! Whether a template misses a lock file that it should have.
+//! Finds out whether a template lacks a lock file.
 
 use std::collections::BTreeSet;
 use std::fs;
@@ -9,11 +9,11 @@ use regex::Regex;
 
 /// Providers that are part of every daemon or of Terraform: they have one version, lock file or not.
 const BUILT_IN: [&str; 2] = ["coder", "terraform"];
-/// Deepest folder that is looked into.
+/// The deepest directory that is searched.
 const DEEPEST: usize = 16;
 
-/// The providers without a pinned version: those that a template without a lock file uses, except the ones that are
-/// part of every daemon. Modules from elsewhere are not looked into.
+/// The providers without a pinned version: those of a template without a lock file, except the ones that are part of
+/// every daemon. Remote modules are not searched.
 pub(crate) fn unpinned(template: &Path) -> Vec<String> {
     if template.join(".terraform.lock.hcl").exists() {
         return Vec::new();

@@ -1,6 +1,6 @@
-//! Makes the archive of a template directory (http-api 6.1): what goes in, what stays out, and how large it may be.
+//! Packs a template directory into an archive (http-api 6.1): which files are included, and its size limits.
 //!
-//! The archive is the same for the same files, so that a second push finds the first upload.
+//! Equal files produce equal archives, so that a second push finds the first upload.
 
 use std::fs;
 use std::os::unix::fs::PermissionsExt as _;
@@ -19,7 +19,7 @@ const DEEPEST: usize = 64;
 pub(crate) struct Archive {
     /// The tar.
     pub(crate) bytes: Vec<u8>,
-    /// Links and other special files that were left out.
+    /// Links and other special files that were skipped.
     pub(crate) skipped: Vec<String>,
 }
 

@@ -6,13 +6,13 @@ use super::output::{Printer, Style, error_width};
 use super::prompt::{self, EchoOff};
 use crate::exit::Canceled;
 
-/// Rows that are shown at once.
+/// The number of visible rows.
 const ROWS: usize = 10;
 
-/// Something to choose.
+/// One choice of a menu.
 #[derive(Clone, Debug)]
 pub(crate) struct Choice {
-    /// What is typed for it, and what is returned.
+    /// The value that is typed and returned.
     pub(crate) value: String,
     /// One line that describes it.
     pub(crate) about: String,
@@ -134,11 +134,11 @@ enum End {
     Declined,
 }
 
-/// The list as it is on the screen.
+/// The list on the screen.
 struct Menu<'a> {
     choices: &'a [Choice],
     typed: String,
-    /// Among those that fit what was typed.
+    /// The position among the matching choices.
     at: usize,
 }
 

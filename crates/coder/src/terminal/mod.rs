@@ -1,4 +1,4 @@
-//! What people see and answer: text, tables, trees, questions and progress.
+//! The terminal: text, tables, trees, questions and progress.
 
 pub(crate) mod menu;
 pub(crate) mod output;

@@ -1,25 +1,25 @@
-//! Everything this program prints: data to standard output, all else to standard error. Nothing else prints.
+//! All output of this program: data to standard output, everything else to standard error. No other module prints.
 
 use std::borrow::Cow;
 use std::io::{self, IsTerminal, Write as _};
 
 use crate::env;
 
-/// Where text goes and how it looks there.
+/// The output streams and their styles.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Printer {
     colour: bool,
     /// Whether standard error is a terminal on which a line may be drawn again and again.
     live: bool,
     width: Option<usize>,
-    /// Whether everything is shown, as `--verbose` asks for.
+    /// Whether everything is shown (`--verbose`).
     verbose: bool,
 }
 
-/// An error in the words of the person who typed the command.
+/// An error in the user's words.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub(crate) struct Report {
-    /// What failed, and why.
+    /// What failed and why.
     pub(crate) message: String,
     /// What to do about it.
     pub(crate) hint: Option<String>,
@@ -62,7 +62,7 @@ impl Style {
 }
 
 impl Printer {
-    /// Looks at the terminal and the environment once.
+    /// Examines the terminal and the environment once.
     #[must_use]
     pub(crate) fn detect(verbose: bool) -> Self {
         let dumb = env::get(env::TERM).is_some_and(|term| term == "dumb");
@@ -97,7 +97,7 @@ impl Printer {
         self.verbose
     }
 
-    /// `text` in a style, where styles are shown.
+    /// `text` in a style, if styles are shown.
     #[must_use]
     pub(crate) fn paint(&self, style: Style, text: &str) -> String {
         if self.colour { style.paint(text) } else { text.to_owned() }
@@ -105,7 +105,7 @@ impl Printer {
 
     /// One line of data.
     pub(crate) fn data(&self, text: &str) {
-        // A reader that went away (`| head`) is no error of ours.
+        // A closed pipe (`| head`) is not an error.
         drop(writeln!(io::stdout().lock(), "{text}"));
     }
 
@@ -116,7 +116,7 @@ impl Printer {
         out.flush()
     }
 
-    /// One line about what happens.
+    /// One line of information.
     pub(crate) fn note(&self, text: &str) {
         let clear = if self.live { "\r\x1b[K" } else { "" };
         drop(writeln!(io::stderr().lock(), "{clear}{text}"));
@@ -126,7 +126,7 @@ impl Printer {
         self.note(&format!("{} {text}", self.paint(Style::Warn, "WARN:")));
     }
 
-    /// Text without a line end, as for a question.
+    /// Text without a line end, for a question.
     pub(crate) fn ask(&self, text: &str) {
         let mut err = io::stderr().lock();
         drop(write!(err, "{text}").and_then(|()| err.flush()));
@@ -146,7 +146,7 @@ impl Printer {
         self.ask(&format!("{up}\r\x1b[J{text}"));
     }
 
-    /// Draws one line of which nothing stays when the next is drawn: what does not fit into the terminal is cut off.
+    /// Draws one line that the next one replaces. Text that does not fit into the terminal is cut off.
     pub(crate) fn draw_line(&self, style: Style, text: &str) {
         self.draw(&self.paint(style, &cut(text, error_width())));
     }
@@ -187,7 +187,7 @@ pub(crate) fn error_width() -> Option<u16> {
     asked.filter(|columns| *columns > 0)
 }
 
-/// A line that is drawn over must not be wrapped, or a piece of it stays.
+/// A line that will be replaced must not wrap, or a part of it stays.
 fn cut(text: &str, columns: Option<u16>) -> Cow<'_, str> {
     let most = usize::from(columns.unwrap_or(80)).saturating_sub(1);
     if text.chars().count() <= most {
@@ -197,8 +197,8 @@ fn cut(text: &str, columns: Option<u16>) -> Cow<'_, str> {
     Cow::Owned(format!("{kept}…"))
 }
 
-/// Other people's text, which must not steer a terminal: without escape sequences and control characters, but with its lines
-/// and tabs.
+/// A text of others, which must not control the terminal: without escape sequences and control characters, but with its
+/// lines and tabs.
 pub(crate) fn strip_control(text: &str) -> Cow<'_, str> {
     const ESCAPE: char = '\u{1b}';
     const BELL: char = '\u{7}';

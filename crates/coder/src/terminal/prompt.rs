@@ -1,5 +1,5 @@
-//! Questions to the person at the terminal. Answers may also come through a pipe; ended input is an error that
-//! names the flag to use instead.
+//! Questions at the terminal. Answers may also come through a pipe. When the input has ended, the error names the flag
+//! to use instead.
 
 use std::io::{self, IsTerminal as _, Read as _};
 
@@ -62,7 +62,7 @@ pub(crate) fn text(
     }
 }
 
-/// Asks for something that is not shown while it is typed.
+/// Asks for a secret, which is not shown while it is typed.
 pub(crate) fn hidden(printer: &Printer, question: &str, instead: &str) -> anyhow::Result<Secret> {
     printer.ask(&format!("{} ", mark(printer, question)));
     let answer = if is_interactive() {
@@ -104,7 +104,7 @@ fn line(printer: &Printer, question: &str, instead: &str) -> anyhow::Result<Stri
     loop {
         let read = stdin.read(&mut byte).with_context(|| format!("read the answer to {question:?}"))?;
         if read == 0 && bytes.is_empty() {
-            // The error is no answer to the question.
+            // Removes the characters of the interrupted answer.
             printer.ask("\n");
             bail!("cannot ask {question:?}: standard input has ended; {instead}");
         }
@@ -120,7 +120,7 @@ fn line(printer: &Printer, question: &str, instead: &str) -> anyhow::Result<Stri
     Ok(text.trim_end_matches('\r').to_owned())
 }
 
-/// Puts the terminal back whatever happens.
+/// Restores the terminal on drop.
 pub(super) struct EchoOff(Termios);
 
 impl EchoOff {

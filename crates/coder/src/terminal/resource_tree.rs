@@ -1,4 +1,4 @@
-//! How resources, their agents, apps and metadata are shown to people: as a tree.
+//! Prints resources with their agents, apps and metadata as a tree.
 
 use std::collections::BTreeSet;
 
@@ -7,12 +7,12 @@ use coder_api::resources::{WorkspaceAgent, WorkspaceResource};
 
 use crate::terminal::output::{Printer, Style, strip_control};
 
-/// Which resources are still there when the workspace is stopped, by type and name.
+/// The resources that a stopped workspace keeps, by type and name.
 #[derive(Debug, Default)]
 pub(crate) struct Persistent(BTreeSet<(String, String)>);
 
 impl Persistent {
-    /// Reads it off what an import found for both transitions.
+    /// Computes it from the resources of an import for both transitions.
     pub(crate) fn of(found: &[WorkspaceResource]) -> Self {
         let stopped = found.iter().filter(|resource| resource.workspace_transition == Transition::Stop);
         Self(stopped.map(|resource| (resource.kind.clone(), resource.name.clone())).collect())
@@ -24,7 +24,7 @@ impl Persistent {
     }
 }
 
-/// A line with what hangs on it.
+/// A line with its children.
 struct Node {
     text: String,
     below: Vec<Node>,
@@ -35,7 +35,7 @@ impl Node {
         Self { text, below: Vec::new() }
     }
 
-    /// Other people's text in one line, as a tree has it.
+    /// A text of others as one line.
     fn plain(text: &str) -> String {
         strip_control(text).split_whitespace().collect::<Vec<_>>().join(" ")
     }
@@ -50,8 +50,8 @@ impl Node {
     }
 }
 
-/// Lines for `resources`; with `is_live`, agents say whether they are connected. Without knowledge of what is persistent
-/// the lines leave that out.
+/// Lines for `resources`. With `is_live`, they show whether agents are connected. Persistence is shown only if it is
+/// known.
 pub(crate) fn lines(
     printer: &Printer,
     resources: &[WorkspaceResource],

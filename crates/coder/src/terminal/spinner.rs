@@ -1,4 +1,4 @@
-//! Shows that something runs while nothing is printed, and for how long.
+//! Shows that something runs, and for how long.
 
 use std::time::{Duration, Instant};
 
@@ -7,7 +7,7 @@ use crate::duration;
 
 /// Time between two drawings.
 pub(crate) const PERIOD: Duration = Duration::from_millis(120);
-/// What takes less time needs no word.
+/// Shorter waits are not shown.
 const DELAY: Duration = Duration::from_secs(1);
 const FRAMES: [char; 10] = ['⠋', '⠙', '⠹', '⠸', '⠼', '⠴', '⠦', '⠧', '⠇', '⠏'];
 
@@ -17,7 +17,7 @@ pub(crate) fn frame(elapsed: Duration) -> char {
     FRAMES[usize::try_from(turns).unwrap_or_default() % FRAMES.len()]
 }
 
-/// How long something takes so far, once that is worth a word.
+/// The elapsed time, if it is long enough to be shown.
 pub(crate) fn passed(elapsed: Duration) -> String {
     let seconds = Duration::from_secs(elapsed.as_secs());
     if seconds.is_zero() { String::new() } else { format!(" {}", duration::format(seconds)) }

@@ -1,4 +1,4 @@
-//! Lists as people (tables that fit the terminal) and programs (`-o json`) want them, with chosen columns (`-c`).
+//! Lists as tables that fit the terminal or as JSON (`-o json`), with chosen columns (`-c`).
 
 use std::marker::PhantomData;
 use std::time::Duration;
@@ -15,7 +15,7 @@ use crate::{duration, suggest};
 /// `-o`.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, ValueEnum)]
 pub(crate) enum Format {
-    /// The columns that matter, as wide as the terminal.
+    /// The most important columns, fitted to the terminal.
     #[default]
     Table,
     /// All columns at full length.
@@ -27,8 +27,8 @@ pub(crate) enum Format {
 /// How a column gets the text of a cell.
 enum Value<T> {
     Text(fn(&T) -> String),
-    /// Absolute times take the width of a table and have to be compared with the clock, so a terminal shows how long ago
-    /// it was. The second value is shown for no time.
+    /// A terminal shows how long ago an instant was, because absolute times are wide. The second value is shown for a
+    /// missing instant.
     Time(fn(&T) -> Option<Timestamp>, &'static str),
 }
 
@@ -38,7 +38,7 @@ pub(crate) struct Column<T> {
     pub(crate) name: &'static str,
     /// Whether it is shown when `-c` is not given.
     shown: bool,
-    /// Whether it is left out where the terminal is too narrow for all.
+    /// Whether it is omitted when the terminal is too narrow for all.
     is_optional: bool,
     value: Value<T>,
 }
@@ -59,13 +59,13 @@ impl<T> Column<T> {
         Self { name, shown, is_optional: false, value: Value::Time(cell, absent) }
     }
 
-    /// The same column, which a narrow terminal leaves out.
+    /// The same column, omitted on a narrow terminal.
     pub(crate) const fn optional(mut self) -> Self {
         self.is_optional = true;
         self
     }
 
-    /// Whether its cells are worth nothing when they are cut: ids and tags are copied, times are short.
+    /// Whether its cells must not be shortened: ids and tags are copied, times are short.
     fn is_whole(&self) -> bool {
         matches!(self.value, Value::Time(..))
             || matches!(self.name, "id" | "tags")
@@ -109,7 +109,7 @@ impl<T> Options<T> {
     }
 }
 
-// By hand, since the help names the columns of the list.
+// Implemented by hand, because the help names the columns of the list.
 impl<T: Listed> clap::Args for Options<T> {
     fn augment_args(command: Command) -> Command {
         let names: Vec<_> = T::COLUMNS.iter().map(|column| column.name).collect();
@@ -168,7 +168,7 @@ pub(crate) fn print<T: Listed>(
     let mut table = Table::new(chosen, rows, limit.is_some());
     let mut left_out = 0;
     if let Some(limit) = limit {
-        // Who names the columns wants them all.
+        // Explicitly named columns are all shown.
         left_out = if options.columns.is_empty() { table.leave_out(limit) } else { 0 };
         table.shorten(limit);
     }
@@ -225,13 +225,13 @@ impl<T: 'static> Table<T> {
         self.widths.iter().sum::<usize>() + self.widths.len().saturating_sub(1) * 2
     }
 
-    /// How narrow shortening could make a column.
+    /// The width to which a column can be shortened.
     fn narrowest(&self, at: usize) -> usize {
         const NARROWEST: usize = 8;
         if self.columns[at].is_whole() { self.widths[at] } else { self.widths[at].min(NARROWEST) }
     }
 
-    /// Leaves out optional columns until shortening is enough. Returns how many went.
+    /// Omits optional columns until shortening is enough. Returns how many.
     fn leave_out(&mut self, limit: usize) -> usize {
         let mut left_out = 0;
         loop {
@@ -293,7 +293,7 @@ impl<T: 'static> Table<T> {
     }
 }
 
-/// The colour of a word that says how something is.
+/// The color of a status word.
 fn status_style(column: &str, cell: &str) -> Option<Style> {
     let is_status = column == "status" || column.ends_with(" status") || column == "healthy";
     if !is_status {

@@ -1,4 +1,4 @@
-//! What people see of templates and builds: trees, counts of resources, places of errors, and warnings.
+//! Output about templates and builds: trees, counts of resources, positions of errors, and warnings.
 
 use crate::end_to_end::write;
 use crate::processes::Server;
@@ -42,7 +42,7 @@ fn trees_and_counts() {
     let (_server, home) = stack();
     let template = write(&home, "shown", TEMPLATE);
     let pushed = home.run(&["templates", "push", "shown", "-d", &template, "-y"]).success().err;
-    assert!(!pushed.contains(".terraform.lock.hcl"), "no provider of it can change: {pushed}");
+    assert!(!pushed.contains(".terraform.lock.hcl"), "its provider versions are fixed: {pushed}");
     for line in [
         "terraform_data.machine (computational, ephemeral)\n└─ agent main (linux, amd64)\n   └─ app code",
         "terraform_data.home (peripheral, persistent)",
@@ -112,7 +112,7 @@ fn a_missing_lock_file_is_mentioned_where_it_matters() {
     let home = server.first_user();
     let template = write(&home, "locked", "resource \"docker_container\" \"x\" {\n}\n");
     let push = |flags: &[&str]| {
-        // Nobody runs the import.
+        // No daemon runs the import.
         let args = [&["templates", "push", "locked", "-d", &template, "--name", "no name"], flags].concat();
         home.run(&args).err
     };

@@ -18,7 +18,7 @@ resource "terraform_data" "slow" {
 }
 "#;
 
-/// The session's grace is two minutes, and the official rule five.
+/// The grace period of a session is two minutes; the official time limit is five.
 const AT_ONCE: Duration = Duration::from_secs(45);
 
 #[test]
@@ -32,7 +32,7 @@ fn the_next_process_ends_the_job_at_once_and_keeps_the_state() {
     std::fs::write(folder.join("main.tf"), TEMPLATE).unwrap();
     home.run(&["templates", "push", "slow", "-y", "-d", folder.to_str().unwrap()]).success();
     let mut create = Process::start(&home, &["create", "mine", "--template", "slow", "-y"], "create.log");
-    // The state of the first one is written by then.
+    // The state of the first resource is written by then.
     create.wait_for_log("terraform_data.slow: Still creating");
     let address = server.url.strip_prefix("http://").unwrap().to_owned();
     server.process.signal("KILL");
@@ -43,7 +43,7 @@ fn the_next_process_ends_the_job_at_once_and_keeps_the_state() {
     assert!(create.log().contains("daemon lost"), "{}", create.log());
     let state = home.run(&["state", "pull", "mine"]).success().out;
     assert!(state.contains("made before the kill"), "{state}");
-    // Nothing of it goes on, and the daemon works.
+    // No process of the build is left, and the daemon works.
     let deleted = home.run(&["delete", "mine", "-y"]).success();
     assert!(deleted.err.contains("terraform_data.first"), "{}", deleted.err);
     drop(server);

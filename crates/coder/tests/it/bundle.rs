@@ -1,4 +1,4 @@
-//! Bundles: made where providers can be had, run where nothing can be reached.
+//! Bundles: created with network access, used without.
 
 use std::os::unix::fs::PermissionsExt as _;
 use std::path::{Path, PathBuf};
@@ -9,7 +9,7 @@ use coder_requirements::Requirement;
 use crate::processes::{EMAIL, PASSWORD, USER, has_terraform};
 use crate::program::{Home, binary, finish};
 
-/// Two providers, ours and one that has to be fetched, and a module that has to be fetched too.
+/// Two providers, of which one must be downloaded, and a module that must be downloaded.
 const TEMPLATE: &str = r#"
 terraform {
   required_providers {
@@ -40,7 +40,7 @@ resource "terraform_data" "machine" {
 }
 "#;
 
-/// Whether a machine without a network can be made here; otherwise the test is skipped.
+/// Whether a network namespace can be created here; otherwise the test is skipped.
 #[track_caller]
 fn has_namespaces() -> bool {
     coder_requirements::has(Requirement::NetworkNamespaces) && coder_requirements::has(Requirement::Strace)
@@ -68,7 +68,7 @@ impl Maker {
             let file = folder.join("terraform-provider-second_v1.2.0");
             std::fs::write(&file, format!("#!/bin/sh\nexec '{}'\n", program.display())).unwrap();
             std::fs::set_permissions(&file, std::fs::Permissions::from_mode(0o755)).unwrap();
-            // Nothing packs it any smaller.
+            // It cannot be compressed.
             std::fs::write(folder.join("ballast"), noise(ballast)).unwrap();
         }
         let rc = root.join("terraform.rc");
@@ -148,7 +148,7 @@ fn a_bundle_has_modules_and_every_platform_of_the_mirror() {
     assert!(!none.err.contains('│'), "no frames are drawn: {}", none.err);
     assert!(!maker.home.path().join("x").exists());
     maker.home.run(&["templates", "bundle", "nowhere", "-o", "x"]).refused("nowhere is not a directory");
-    // Said before anything is fetched.
+    // Checked before anything is downloaded.
     for (output, words) in
         [("absent/x", "write absent/x: No such file"), ("template", "name a file to write")]
     {
@@ -157,7 +157,7 @@ fn a_bundle_has_modules_and_every_platform_of_the_mirror() {
     }
 }
 
-/// Server, daemon and commands, with nothing to reach but themselves.
+/// A server, a daemon and commands without a network, except for each other.
 const ALONE: &str = r#"
 set -e
 ip link set lo up
@@ -182,7 +182,7 @@ fn run_alone(ballast: usize) {
     }
     let maker = Maker::new(ballast);
     maker.bundle(&[]);
-    // What it was made from is gone.
+    // The source of the bundle is deleted.
     std::fs::remove_dir_all(maker.home.path().join("mirror")).unwrap();
     std::fs::remove_file(maker.home.path().join("module.tar.gz")).unwrap();
     let trace = maker.home.path().join("trace");
@@ -205,7 +205,7 @@ fn run_alone(ballast: usize) {
     let trace = std::fs::read_to_string(trace).unwrap();
     assert!(trace.contains("connect("), "the trace is of the whole run");
     let asked: Vec<_> = trace.lines().filter(|line| line.contains("htons(53)")).collect();
-    assert!(asked.is_empty(), "names were looked up:\n{}", asked.join("\n"));
+    assert!(asked.is_empty(), "host names were resolved:\n{}", asked.join("\n"));
 }
 
 #[test]
@@ -213,7 +213,7 @@ fn a_bundle_runs_without_a_network_and_looks_no_name_up() {
     run_alone(0);
 }
 
-/// Too long for the message of a job: what it brings along travels as a file.
+/// Too long for the message of a job, so the content of the bundle is downloaded as a file.
 #[test]
 fn a_large_bundle_runs_without_a_network_too() {
     run_alone(6 << 20);

@@ -43,7 +43,7 @@ fn a_shell_completes_names_of_the_server() {
     let server = Server::start(&[]);
     let home = server.first_user();
     home.run(&["provisioner", "keys", "create", "build-farm"]).success();
-    // As the script of `coder completion bash` asks.
+    // Calls it like the script of `coder completion bash`.
     let complete = |words: &[&str]| {
         let mut command = home.command(&[&["--", "coder"], words].concat());
         command.env("CODER_COMPLETE", "bash").env("_CLAP_COMPLETE_INDEX", words.len().to_string());
@@ -187,7 +187,7 @@ fn a_data_directory_has_one_server_at_a_time() {
     let key = "MDEyMzQ1Njc4OTAxMjM0NTY3ODkwMTIzNDU2Nzg5MDE=";
     let decrypt = ["server", "states", "decrypt", "--state-encryption-keys", key];
     home.run(&decrypt).refused(&format!("process {pid},"));
-    // However it ends.
+    // It may end in any way.
     server.process.signal("KILL");
     server.process.end();
     let server = server.restart("127.0.0.1:0");

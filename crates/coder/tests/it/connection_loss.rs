@@ -12,10 +12,10 @@ use crate::log_template::{LogTemplate, WorkspaceFiles};
 use crate::processes::PATIENCE;
 use crate::program::{Home, until};
 
-/// A cut falls between two bytes, at most so far ahead.
+/// A cut comes after at most this many further bytes.
 const BYTES: u64 = 600;
 
-/// Longest time that a killed server is away.
+/// The longest time until a killed server is restarted.
 const AWAY: Duration = Duration::from_millis(500);
 
 fn log_template() -> LogTemplate {
@@ -27,23 +27,23 @@ fn log_template() -> LogTemplate {
     log_template.gated()
 }
 
-/// Cuts so many connections, one after the other, spread over about this time.
+/// Cuts this many connections, one after the other, spread over about this time.
 fn cut(rig: &FaultFixture, random: &mut Random, cuts: usize, over: Duration) {
     let gap = over / u32::try_from(cuts.max(1)).unwrap() * 2;
     let goal = rig.proxy.disconnects() + cuts;
     while rig.proxy.disconnects() < goal {
-        assert!(rig.api.runtime.block_on(rig.proxy.connected(PATIENCE)), "the daemon comes back");
+        assert!(rig.api.runtime.block_on(rig.proxy.connected(PATIENCE)), "the daemon reconnects");
         std::thread::park_timeout(random.time_below(gap));
         let how = if random.below(2) == 0 { Disconnect::Close } else { Disconnect::Reset };
         let after = if random.below(2) == 0 { 0 } else { random.below(BYTES) };
         let before = rig.proxy.disconnects();
         rig.proxy.disconnect(how, usize::try_from(after).unwrap());
-        // One that ended by itself just now is not counted, and the next one is cut instead.
+        // A connection that just ended by itself does not count. The next one is cut instead.
         until(Duration::from_secs(5), || (rig.proxy.disconnects() > before).then_some(()));
     }
 }
 
-/// Waits until so much of all lines has been said.
+/// Waits until this part of all lines has arrived.
 fn has_logged(rig: &FaultFixture, place: &WorkspaceFiles, share: f64) {
     let wanted = (rig.log_template.size() as f64 * share) as usize;
     let said = until(PATIENCE * 2, || (place.said().len() >= wanted).then_some(()));
@@ -56,7 +56,7 @@ fn kill_and_restart(rig: &mut FaultFixture, random: &mut Random) {
     rig.restart_server();
 }
 
-/// Cuts while Terraform talks, and some more while the result is on its way.
+/// Cuts connections while Terraform prints, and some more while the result is sent.
 fn under_cuts(rig: &FaultFixture, random: &mut Random) {
     let name = "cut";
     let begun = Instant::now();
@@ -87,7 +87,7 @@ fn under_kills(rig: &mut FaultFixture, random: &mut Random) {
     rig.delete(name, &place);
 }
 
-/// Both at once; the result, too, meets a server that was just killed.
+/// Both faults at once. The result also arrives at a server that was just killed.
 fn under_both(rig: &mut FaultFixture, random: &mut Random) {
     let name = "both";
     let place = rig.order(name);

@@ -1,4 +1,4 @@
-//! `coder exp terraform convert`: what Terraform says about a plan or a state, through the binary.
+//! `coder exp terraform convert`: the converted plan or state, through the binary.
 
 use crate::program::Home;
 

@@ -1,4 +1,4 @@
-//! What goes wrong around the product: killed processes and late daemons; and the words in which other faults are told.
+//! Killed processes, late daemons, and the error messages of other faults.
 
 use std::path::Path;
 use std::time::Duration;
@@ -20,10 +20,10 @@ use crate::program::{Home, until};
 /// The smallest template.
 pub(crate) const SMALL: &str = "resource \"terraform_data\" \"x\" {}\n";
 
-/// Longest wait for an answer while something is broken.
+/// The longest wait for a response during a fault.
 pub(crate) const ANSWER: Duration = Duration::from_secs(20);
 
-/// The REST API without repetitions.
+/// The REST API without retries.
 pub(crate) struct Api {
     pub(crate) runtime: Runtime,
     pub(crate) client: Client,
@@ -50,17 +50,17 @@ impl Api {
         self.run(async |client| client.create_provisioner_key(self.organization, name, tags).await).map(drop)
     }
 
-    /// Orders an import of a small template.
+    /// Requests an import of a small template.
     fn import(&self) {
         self.import_of(archive(SMALL), &[]);
     }
 
-    /// Orders an import of this archive for daemons with these tags.
+    /// Requests an import of this archive for daemons with these tags.
     pub(crate) fn import_of(&self, archive: Vec<u8>, tags: &[(&str, &str)]) -> TemplateVersion {
         self.try_import(archive, tags).unwrap()
     }
 
-    /// As [`Self::import_of`], of an archive that the server may refuse.
+    /// Like [`Self::import_of`], for an archive that the server may refuse.
     pub(crate) fn try_import(
         &self,
         archive: Vec<u8>,
@@ -74,7 +74,7 @@ impl Api {
         })
     }
 
-    /// Orders a workspace at once; the command would look at a dry run first, which waits for a daemon too.
+    /// Creates a workspace at once. The command would first run a dry run, which also waits for a daemon.
     pub(crate) fn create(&self, template: &str, name: &str) {
         let made = self.run(async |client| {
             let template = client.template_by_name(self.organization, template).await?;
@@ -99,7 +99,7 @@ impl Api {
     }
 }
 
-/// Insists on this status and on words that say what is wrong.
+/// Checks the status and words of the error.
 #[track_caller]
 pub(crate) fn refused<T: std::fmt::Debug>(outcome: Result<T, Error>, status: u16, words: &str) {
     let error = outcome.unwrap_err();
@@ -108,19 +108,19 @@ pub(crate) fn refused<T: std::fmt::Debug>(outcome: Result<T, Error>, status: u16
     assert!(message.contains(words), "{message}");
 }
 
-/// Waits until a file is there.
+/// Waits until a file exists.
 #[track_caller]
 pub(crate) fn wait_for_file(path: &Path) {
     let found = until(PATIENCE, || path.exists().then_some(()));
     assert!(found.is_some(), "{} did not appear", path.display());
 }
 
-/// Orders a workspace `w` whose Terraform runs this script.
+/// Creates a workspace `w` whose Terraform runs this script.
 fn order(home: &Home, script: &str) {
     order_as(home, "w", script);
 }
 
-/// Orders a workspace whose Terraform runs this script.
+/// Creates a workspace whose Terraform runs this script.
 pub(crate) fn order_as(home: &Home, name: &str, script: &str) {
     let text = format!(
         "resource \"terraform_data\" \"x\" {{\n  provisioner \"local-exec\" {{\n    command = \"{script}\"\n  }}\n}}\n"
@@ -151,7 +151,7 @@ pub(crate) fn wait_for_status_of(home: &Home, name: &str, status: &str) -> serde
     build
 }
 
-/// Ends `w` properly.
+/// Deletes `w`.
 #[track_caller]
 pub(crate) fn stop_and_delete(server: &Server, home: &Home) {
     home.run(&["stop", "w", "-y"]).success();
@@ -235,7 +235,7 @@ fn a_server_killed_in_mid_job() {
     let address = server.url.strip_prefix("http://").unwrap().to_owned();
     server.process.signal("KILL");
     server.process.end();
-    // Terraform goes on meanwhile.
+    // Terraform continues meanwhile.
     std::fs::write(dark, "").unwrap();
     wait_for_file(&said);
     let server = server.restart(&address);
@@ -261,7 +261,7 @@ fn a_waiting_import_starts_when_its_daemon_arrives() {
     let api = Api::new(&server, &home);
     let instant = |value: &serde_json::Value| value.as_str().unwrap().parse::<Timestamp>().unwrap();
     let mut waits = Vec::new();
-    // A busy machine may hold up one arrival, hardly three.
+    // A busy machine may delay one daemon, but hardly three.
     for round in 0..3 {
         api.import();
         let jobs = json(&home, &["provisioner", "jobs", "list"]);
@@ -286,5 +286,5 @@ fn a_waiting_import_starts_when_its_daemon_arrives() {
             return;
         }
     }
-    panic!("jobs waited {waits:?} ms for daemons that were there");
+    panic!("jobs waited {waits:?} ms for connected daemons");
 }

@@ -1,4 +1,4 @@
-//! A daemon as its own process: how it joins, what it says, how it ends.
+//! A daemon as a process: how it joins, what it logs, how it ends.
 
 use crate::processes::{PATIENCE, Process, Server};
 use crate::program::{Home, finish, until};
@@ -87,7 +87,7 @@ fn what_a_server_refuses() {
     let start = |flags: &[&str]| nowhere.run(&[&["provisioner", "start"], flags].concat());
     start(&["--key", "short"]).refused("unable to get provisioner key details");
     let unknown = "x".repeat(43);
-    // Whoever starts it again needs to tell a wrong credential from a server that is away.
+    // A supervisor must distinguish a wrong credential from an unavailable server.
     let turned_away = |flags: &[&str]| {
         let outcome = start(flags);
         assert_eq!(outcome.status.code(), Some(77), "{}", outcome.err);
@@ -118,7 +118,7 @@ fn a_daemon_survives_a_restart_of_its_server() {
     stop(daemon, "TERM");
 }
 
-/// It would take jobs and fail each.
+/// It would acquire jobs and fail each of them.
 #[test]
 fn a_daemon_without_a_cache_directory_does_not_join() {
     let server = Server::start(&[]);
@@ -127,14 +127,14 @@ fn a_daemon_without_a_cache_directory_does_not_join() {
     std::fs::write(&file, "").unwrap();
     let cache = file.display().to_string();
     home.run(&["provisioner", "start", "--name", "lost", "--cache-dir", &cache])
-        .refused("the daemon cannot work here: ");
+        .refused("the daemon cannot run on this machine: ");
     home.run(&["provisioner", "start", "--name", "lost", "--cache-dir", &cache])
         .refused("/file/work cannot be used: Not a directory");
     let listed = home.run(&["provisioner", "list", "--show-offline"]).success().out;
     assert!(!listed.contains("lost"), "{listed}");
 }
 
-/// As in containers whose user is in no list of users.
+/// As in containers whose user is not in /etc/passwd.
 #[test]
 fn nothing_needs_a_home_that_is_told_everything() {
     let server = Server::start(&[]);

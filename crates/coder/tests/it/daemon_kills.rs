@@ -15,27 +15,28 @@ use crate::log_template::{LogTemplate, WorkspaceFiles};
 use crate::processes::PATIENCE;
 use crate::program::{Home, until};
 
-/// What may be missing after a kill (the figure).
+/// The part of the log that may be missing after a kill.
 const MISSING: Duration = Duration::from_millis(250);
 
-/// Between a word of a script and its arrival at the daemon there are a shell, Terraform and the scheduler.
+/// The delay between the output of a script and its arrival at the daemon, through a shell, Terraform and the
+/// scheduler.
 const SLACK: Duration = Duration::from_millis(500);
 
-/// How long a lost daemon has to come back.
+/// The time in which a lost daemon may reconnect.
 const GRACE: Duration = Duration::from_secs(2);
 
-/// What happens around a kill.
+/// What happens after a kill.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Kind {
-    /// The next process of the daemon is there at once.
+    /// The daemon restarts at once.
     Quick,
-    /// It comes when the job has been given up.
+    /// The daemon restarts after the server has ended the job.
     Late,
     /// The server is killed at the same moment.
     Both,
 }
 
-/// The largest that were seen.
+/// The largest observed values.
 #[derive(Debug, Default)]
 struct Seen {
     failed: usize,
@@ -61,7 +62,7 @@ impl AtKill {
     }
 }
 
-/// Steps that a stored state knows.
+/// The steps in a stored state.
 fn steps(rig: &FaultFixture, build: &WorkspaceBuild) -> Vec<usize> {
     let state = rig.api.run(async |client| client.build_state(build.id).await).unwrap();
     let state: serde_json::Value = serde_json::from_slice(&state.0).unwrap_or_default();
@@ -70,7 +71,7 @@ fn steps(rig: &FaultFixture, build: &WorkspaceBuild) -> Vec<usize> {
     resources.iter().filter_map(step).collect()
 }
 
-/// The log of a job that was lost: from the first line on, without a gap, up to the last moment before the kill.
+/// The log of a lost job: from the first line on, without gaps, up to shortly before the kill.
 fn is_told(rig: &FaultFixture, build: &WorkspaceBuild, kill: &AtKill, seen: &mut Seen) {
     let numbered_lines = rig.numbered_lines(build);
     let expected = rig.log_template.expected();
@@ -103,7 +104,7 @@ fn killed(rig: &mut FaultFixture, name: &str, kind: Kind, after: Duration, seen:
     if kind == Kind::Late && began.job.status != Status::Pending {
         let build = rig.ended(name);
         if build.job.status == Status::Failed {
-            // What had travelled by then, without the disk of the daemon's machine.
+            // The state that had been sent by then, without the disk of the daemon's machine.
             let known = steps(rig, &build);
             for (step, at) in &kill.things {
                 let is_old = kill.age(*at) > MISSING + SLACK;
@@ -123,7 +124,7 @@ fn killed(rig: &mut FaultFixture, name: &str, kind: Kind, after: Duration, seen:
         is_told(rig, &build, &kill, seen);
         let runs = place.runs();
         assert!((1..).zip(&runs).all(|(wanted, step)| wanted == *step), "Terraform ran once: {runs:?}");
-        // What Terraform did after its daemon was gone is handed in by the next process.
+        // The next process reports what Terraform did after its daemon was killed.
         let made = || place.things().into_iter().map(|(step, _)| step);
         let is_known = || {
             let known = steps(rig, &build);
@@ -154,7 +155,7 @@ fn lose(mut home: Home) {
     eprintln!("CODER_TEST_SEED={}", random.seed());
     home.set("CODER_DAEMON_GRACE", format!("{}s", GRACE.as_secs()));
     let mut rig = FaultFixture::new(home, LogTemplate::new(3, 12, Duration::from_millis(25)));
-    // How long a build takes here when it is left alone.
+    // How long an undisturbed build takes here.
     let daemon = rig.daemon();
     let begun = Instant::now();
     let place = rig.order("calm");
@@ -166,7 +167,7 @@ fn lose(mut home: Home) {
     let kills = count(3, 50);
     for round in 0..kills {
         let kind = [Kind::Quick, Kind::Late, Kind::Both][round % 3];
-        // In the short form most kills meet Terraform at work.
+        // In the short form most kills hit a running Terraform.
         let after = if kills > 3 || round == 2 {
             random.time_below(whole)
         } else {

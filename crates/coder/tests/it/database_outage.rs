@@ -1,6 +1,6 @@
-//! Postgres gone for a long time and back, under a real server with real daemons.
+//! A long outage of Postgres under a real server with real daemons.
 //!
-//! `CODER_TEST_OUTAGE_SECONDS` says how long; 30 is the long form.
+//! `CODER_TEST_OUTAGE_SECONDS` sets its length; 30 is the long form.
 
 use std::time::{Duration, Instant};
 
@@ -18,10 +18,10 @@ use crate::program::{Home, until};
 const VARIABLE: &str = "CODER_TEST_OUTAGE_SECONDS";
 const SECONDS: u64 = 5;
 
-/// With it a daemon asks nothing before it joins, so that it can start while nothing is answered.
+/// With it a daemon sends no request before it joins, so that it can start during the outage.
 const PSK: &str = "a pre-shared key of sufficient length";
 
-/// Every request during the outage is refused at once, with the documented status and words.
+/// Every request during the outage is refused at once, with the documented status and text.
 fn refusals(server: &Server, api: &Api) {
     let words = "The database does not answer";
     let timed = |what: &str, outcome: Result<(), Error>| {
@@ -33,12 +33,12 @@ fn refusals(server: &Server, api: &Api) {
     timed("create", api.new_key("during"));
     timed("upload", api.run(async |client| client.upload(TAR, archive("x").into()).await).map(drop));
     timed("log in", api.run(async |client| client.login(EMAIL, Secret::new(PASSWORD)).await).map(drop));
-    // The process lives, so that nobody restarts it; but it is not ready, and says why.
+    // The process is alive, so that no supervisor restarts it, but it is not ready and reports why.
     assert_eq!(page(api, server, "/healthz").0, 200);
     let (status, text) = page(api, server, "/readyz");
     assert_eq!(status, 503);
     assert!(text.contains(words), "{text}");
-    // What needs no database goes on.
+    // Requests that need no database still work.
     api.run(async |client| client.build_info().await).unwrap();
 }
 
@@ -69,7 +69,7 @@ fn postgres_goes_away_for_long_and_comes_back() {
     let coder_store::Location::Postgres(url) = &database.location else { unreachable!("asked for Postgres") };
     let mut home = Home::new();
     home.set("CODER_PG_CONNECTION_URL", url.expose());
-    // The reaper, too, meets a database that is away, again and again.
+    // The reaper also runs several times during the outage.
     let server = Server::in_home(
         home,
         "127.0.0.1:0",
@@ -82,7 +82,7 @@ fn postgres_goes_away_for_long_and_comes_back() {
     let at = |name: &str| home.path().join(name);
     let shown = |name: &str| at(name).display().to_string();
 
-    // One job ends during the outage, one goes on through it and talks all the time.
+    // One job ends during the outage. Another one runs through it and prints all the time.
     let mut daemons = vec![server.daemon(&home, "ends", &[])];
     let script = format!(
         ": > {}; while [ ! -e {} ]; do sleep 0.05; done; echo ended; : > {}",
@@ -125,11 +125,11 @@ fn postgres_goes_away_for_long_and_comes_back() {
     let back = until(PATIENCE, || api.run(async |client| client.templates("").await).ok());
     assert_eq!(back.unwrap().len(), 2);
     assert_eq!(page(&api, &server, "/readyz").0, 200);
-    // The result that was made meanwhile lands, and the waiting job goes to the daemon that came meanwhile.
+    // The result from the outage is stored, and the waiting job goes to the daemon that started during the outage.
     wait_for_status_of(&home, "ends", "running");
     assert!(home.run(&["logs", "-f", "ends"]).success().out.contains("(local-exec): ended"));
     assert_eq!(api.ended(&waiting).job.error, "");
-    // Only the idle daemon and the one whose job ended are left for a new job; the other works on.
+    // Only the idle daemon and the one whose job ended can take a new job. The other one is still busy.
     let new = api.import_of(archive("resource \"terraform_data\" \"new\" {}\n"), &[]);
     assert_eq!(api.ended(&new).job.error, "");
     std::fs::write(at("last"), "").unwrap();

@@ -1,5 +1,5 @@
-//! Postgres restarted at once, again and again, under load: every job that was accepted ends, each with one result, and no
-//! daemon has to be helped. `CODER_TEST_LONG=1` restarts it 20 times.
+//! Restarts of Postgres under load: every accepted job ends with one result, and no daemon needs a restart.
+//! `CODER_TEST_LONG=1` restarts it 20 times.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
@@ -23,11 +23,11 @@ use crate::log_template::LogTemplate;
 use crate::processes::PATIENCE;
 use crate::program::{Home, until};
 
-/// Imports for scripted daemons, besides the builds of the real one.
+/// Imports for scripted daemons, in addition to the builds of the real one.
 const CLIENTS: usize = 3;
 const DAEMONS: usize = 3;
 
-/// As official daemons wait before the next acquire.
+/// The delay of official daemons before the next acquire.
 const ACQUIRE_AGAIN: Duration = Duration::from_millis(100);
 
 /// Their tag.
@@ -39,7 +39,7 @@ struct Counts {
     refused: AtomicUsize,
 }
 
-/// Posts imports until told to stop; the accepted ones come back.
+/// Posts imports until it is stopped. Returns the accepted ones.
 async fn post(
     client: Client,
     organization: OrganizationId,
@@ -57,7 +57,7 @@ async fn post(
                 counts.accepted.fetch_add(1, Ordering::SeqCst);
             }
             Err(error) => {
-                // Nothing else may go wrong than that the database is away.
+                // The only allowed error is the unavailable database.
                 let status = error.status().map(|status| status.as_u16());
                 assert_eq!(status, Some(503), "{error}");
                 counts.refused.fetch_add(1, Ordering::SeqCst);
@@ -67,8 +67,8 @@ async fn post(
     accepted
 }
 
-/// Runs imports. Its connection is to the server, which lives: an acquire may be refused, and is made again, but what it
-/// says of a job that it has is never lost.
+/// Runs imports. The server stays alive, so its connection does too: an acquire may be refused and is repeated, but no
+/// report about a held job is lost.
 async fn work(daemon: FakeDaemon, stop: CancellationToken) -> usize {
     let mut done = 0;
     loop {
@@ -133,7 +133,7 @@ fn postgres_restarts_under_load() {
     });
     let restarts = count(3, 20);
     for _ in 0..restarts {
-        // In the middle of work, however slow the machine is.
+        // In the middle of work, on machines of any speed.
         let goal = counts.accepted.load(Ordering::SeqCst) + 2 + usize::try_from(random.below(20)).unwrap();
         let at_work = until(PATIENCE, || (counts.accepted.load(Ordering::SeqCst) >= goal).then_some(()));
         assert!(at_work.is_some(), "imports are accepted again");
@@ -153,7 +153,7 @@ fn postgres_restarts_under_load() {
     }
     leave.cancel();
     let done: usize = runtime.block_on(daemons.join_all()).into_iter().sum();
-    // Whoever was refused may have been accepted all the same, when the database died after its commit.
+    // A refused import may still have been accepted, when the database stopped after its commit.
     assert!(done >= accepted.len(), "{done} of {}", accepted.len());
     place.open();
     rig.succeeded_once("w", &place);

@@ -1,4 +1,4 @@
-//! Disks that are full: the server's, while people and daemons write to it, and a daemon's own.
+//! Full disks: that of the server, while users and daemons write to it, and that of a daemon.
 
 use std::fs::File;
 use std::io::Write as _;
@@ -21,14 +21,14 @@ use crate::end_to_end::{json, write};
 use crate::processes::Server;
 use crate::program::{Home, until};
 
-/// A small file system of its own.
+/// A small file system.
 struct Tmpfs {
     folder: tempfile::TempDir,
 }
 
 impl Tmpfs {
-    /// None where mounting is not permitted; then the test is skipped, and only the limit of file sizes stands for a
-    /// full disk.
+    /// None where mounting is not permitted. Then the test is skipped, and only a limit of file sizes simulates a full
+    /// disk.
     #[track_caller]
     fn new(mebibytes: u32) -> Option<Self> {
         if !coder_requirements::has(Requirement::Mounts) {
@@ -50,7 +50,7 @@ impl Tmpfs {
         self.path().join("filler")
     }
 
-    /// Leaves no byte free.
+    /// Fills it completely.
     fn fill(&self) {
         let mut filler = File::options().append(true).create(true).open(self.filler()).unwrap();
         while filler.write(&[0; 4096]).is_ok() {}
@@ -63,7 +63,7 @@ impl Tmpfs {
 
 impl Drop for Tmpfs {
     fn drop(&mut self) {
-        // Lazily: what still uses it ends with its own handle.
+        // Lazily: processes that still use it keep their handles.
         let _ = Command::new("umount").arg("-l").arg(self.folder.path()).status();
     }
 }
@@ -75,7 +75,7 @@ fn server_on(disk: &Tmpfs) -> Server {
     Server::in_home(home, "127.0.0.1:0", &[])
 }
 
-/// Fills the disk until the server can store nothing more, not even in the room that its files have already.
+/// Fills the disk until the server can store nothing more, not even in the allocated space of its files.
 fn fill(disk: &Tmpfs, api: &Api, kept: &mut Vec<String>) {
     disk.fill();
     let first = kept.len();
@@ -88,7 +88,7 @@ fn fill(disk: &Tmpfs, api: &Api, kept: &mut Vec<String>) {
     disk.fill();
 }
 
-/// What was acknowledged is there.
+/// Acknowledged writes are stored.
 #[track_caller]
 fn is_kept(api: &Api, kept: &[String]) {
     let keys = api.run(async |client| client.provisioner_keys(api.organization).await).unwrap();
@@ -151,7 +151,7 @@ fn a_daemon_that_reports_to_a_server_with_a_full_disk() {
     fill(&disk, &api, &mut kept);
     std::fs::write(at("full"), "").unwrap();
     wait_for_file(&at("said"));
-    // The job has ended over there, and stays the daemon's while nothing can be stored.
+    // The job has ended at the daemon, which holds it while nothing can be stored.
     for number in 0..6 {
         refused(api.new_key(&format!("not-{number}")), 507, "The disk is full");
         is_kept(&api, &kept);
@@ -180,7 +180,7 @@ fn a_daemon_that_reports_to_a_server_with_a_full_disk() {
     drop(daemon);
 }
 
-/// Logs and result at once, from a daemon that runs nothing: both calls are under way while the disk is full.
+/// Logs and result at once, from a daemon without Terraform: both calls are pending while the disk is full.
 #[test]
 fn a_result_with_a_large_state_reaches_a_server_with_a_full_disk() {
     let Some(disk) = Tmpfs::new(24) else { return };
@@ -236,7 +236,7 @@ fn a_result_with_a_large_state_reaches_a_server_with_a_full_disk() {
         logs: (1..=500).map(line).collect(),
         ..UpdateJobRequest::default()
     };
-    // Whoever is not acknowledged asks on: nothing is, for as long as nothing can be stored.
+    // The daemon repeats unacknowledged calls, and the server acknowledges nothing while it cannot store.
     let stuck = |kept: &[String]| {
         for number in 0..4 {
             refused(api.new_key(&format!("not-{number}")), 507, "The disk is full");
@@ -252,7 +252,7 @@ fn a_result_with_a_large_state_reaches_a_server_with_a_full_disk() {
     api.runtime.block_on(updating).unwrap().unwrap();
 
     fill(&disk, &api, &mut kept);
-    // Longer than what fits into the room that the files have.
+    // Longer than the allocated space of the files.
     let state: Vec<u8> = (0..3 << 20).map(|index: u32| b'a' + (index % 23) as u8).collect();
     let result = completed_job::WorkspaceBuild { state: state.clone().into(), ..Default::default() };
     let result = complete(job_id, completed_job::Type::WorkspaceBuild(result));
@@ -288,17 +288,17 @@ fn a_daemon_whose_own_disk_is_full() {
         let failed = api.ended(&api.import_of(archive(text), &[]));
         let error = failed.job.error;
         assert!(error.to_lowercase().contains("no space left on device"), "{error}");
-        assert!(error.contains("\"main.tf\" cannot be written"), "it names what: {error}");
-        assert!(error.contains("--cache-dir"), "it says what to do: {error}");
+        assert!(error.contains("\"main.tf\" cannot be written"), "it names the file: {error}");
+        assert!(error.contains("--cache-dir"), "it contains the next step: {error}");
     };
     disk.fill();
-    // Not even the template can be unpacked.
+    // Even the template cannot be unpacked.
     failed(&format!("# {}\n{SMALL}", "x".repeat(10_000)));
     failed(&format!("# {}\n{SMALL}", "y".repeat(10_000)));
     disk.make_room();
     assert_eq!(api.ended(&api.import_of(archive(SMALL), &[])).job.error, "");
 
-    // Terraform itself fills it, in the middle of an apply; its state comes along all the same.
+    // Terraform itself fills the disk in the middle of an apply. Its state is still reported.
     let text = r#"
 resource "terraform_data" "made" { input = "x" }
 resource "terraform_data" "big" {
@@ -312,7 +312,7 @@ resource "terraform_data" "big" {
     let build = wait_for_status_of(&home, "w", "failed");
     let error = build["job"]["error"].as_str().unwrap();
     assert!(error.to_lowercase().contains("no space left on device"), "{error}");
-    assert!(error.contains("--cache-dir"), "it says what to do: {error}");
+    assert!(error.contains("--cache-dir"), "it contains the next step: {error}");
     home.run(&["delete", "w", "-y"]).success();
     let left = until(ANSWER, || {
         let entries = std::fs::read_dir(cache.join("work")).unwrap().flatten();

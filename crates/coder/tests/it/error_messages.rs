@@ -1,4 +1,4 @@
-//! Errors in the words of the person who typed the command: what failed, the cause, the next step.
+//! Error messages for the user: what failed, the cause, the next step.
 
 use std::fs::OpenOptions;
 use std::io::{Read as _, Write as _};
@@ -18,7 +18,7 @@ fn explained(outcome: Outcome, error: &str, hint: &str) -> String {
     err
 }
 
-/// A web server that is none of ours, and gives everybody this answer.
+/// A web server that is not a Coder server and gives this response to every request.
 fn web_server(answer: &'static str) -> String {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let url = format!("http://{}", listener.local_addr().unwrap());
@@ -61,7 +61,7 @@ fn https_to_an_http_port_and_the_reverse() {
     let secure = Server::secure(home, &flags);
     let url = secure.url.replace("https://", "http://");
     explained(Home::new().run(&["login", &url]), "on this port", &secure.url);
-    // As the error of a server in Go.
+    // The error of a server in Go.
     let go = "HTTP/1.0 400 Bad Request\r\n\r\nClient sent an HTTP request to an HTTPS server.\n";
     let url = web_server(go);
     explained(Home::new().run(&["login", &url]), "does not accept plain HTTP", &url.replace("http", "https"));

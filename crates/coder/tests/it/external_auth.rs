@@ -1,4 +1,4 @@
-//! Accounts elsewhere, from the template to the workspace: the build gets a token that nobody gets to see.
+//! External authentication from the template to the workspace: the build gets a token, and no user can see it.
 
 use std::io::{Read as _, Write as _};
 use std::net::{TcpListener, TcpStream};
@@ -10,7 +10,7 @@ use crate::program::Home;
 const TOKEN: &str = "gho_hard_to_guess_4711";
 const SHA256: &str = "e177ed7aae38ece357e4460feb87ab4e055db3952672c48104ff035501b2e48a";
 
-/// It shows a hash of the token on purpose, and the token against the rules.
+/// It prints a hash of the token, which is allowed, and the token itself, which must be masked.
 const TEMPLATE: &str = r#"
 terraform {
   required_providers {
@@ -34,7 +34,7 @@ resource "coder_metadata" "home" {
 }
 "#;
 
-/// Reads one HTTP message whose length is told.
+/// Reads one HTTP message with a declared length.
 fn read(stream: &mut TcpStream) -> String {
     let mut bytes = Vec::new();
     let mut chunk = [0; 4096];
@@ -54,7 +54,7 @@ fn read(stream: &mut TcpStream) -> String {
     }
 }
 
-/// A provider that gives everybody the same token, and where it is.
+/// Starts a provider that gives every client the same token. Returns its address.
 fn provider() -> String {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let address = listener.local_addr().unwrap();
@@ -72,7 +72,7 @@ fn provider() -> String {
     format!("http://{address}")
 }
 
-/// What a browser with these cookies gets, head and body.
+/// Sends the request of a browser with these cookies. Returns head and body of the response.
 fn get(server: &Server, path: &str, cookies: &str) -> String {
     let host = server.url.strip_prefix("http://").unwrap();
     let mut stream = TcpStream::connect(host).unwrap();

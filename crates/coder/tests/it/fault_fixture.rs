@@ -1,5 +1,5 @@
-//! What the fault tests stand on: a server that can be killed, a proxy before it that cuts, a daemon behind the proxy, and a
-//! template that talks.
+//! The fixture of the fault tests: a server that can be killed, a proxy that cuts connections, a daemon behind the
+//! proxy, and a template that prints lines.
 
 use std::path::PathBuf;
 
@@ -20,7 +20,7 @@ pub(crate) fn on_sqlite(test: impl FnOnce(Home)) {
     test(Home::new());
 }
 
-/// As [`on_sqlite`]; says aloud when there is no Postgres.
+/// Like [`on_sqlite`]. Records the test as skipped without Postgres.
 pub(crate) fn on_postgres(test: impl FnOnce(Home)) {
     let Some(database) = runtime().block_on(testing::postgres()) else { return };
     let coder_store::Location::Postgres(url) = &database.location else { unreachable!("asked for Postgres") };
@@ -42,12 +42,12 @@ pub(crate) struct FaultFixture {
     pub(crate) api: Api,
     pub(crate) proxy: Proxy,
     pub(crate) log_template: LogTemplate,
-    /// Knows the server through the proxy only.
+    /// Reaches the server only through the proxy.
     elsewhere: Home,
 }
 
 impl FaultFixture {
-    /// Starts all but the daemon; the template is there.
+    /// Starts everything except the daemon, and creates the template.
     pub(crate) fn new(home: Home, log_template: LogTemplate) -> Self {
         let server = Server::in_home(home, "127.0.0.1:0", &[]);
         let home = server.first_user();
@@ -75,30 +75,30 @@ impl FaultFixture {
         server.process.end();
     }
 
-    /// Starts it again where it was.
+    /// Restarts it at the same address.
     pub(crate) fn restart_server(&mut self) {
         let server = self.server.take().unwrap();
         self.server = Some(server.restart(&self.address));
     }
 
-    /// Starts the daemon; each process of it has the same directories.
+    /// Starts the daemon. All its processes have the same directories.
     pub(crate) fn daemon(&self) -> Process {
         self.server().daemon(&self.elsewhere, DAEMON, &[])
     }
 
-    /// Where the daemon keeps its jobs.
+    /// The directory of the daemon's jobs.
     pub(crate) fn cache(&self) -> PathBuf {
         self.elsewhere.path().join(format!("cache-{DAEMON}"))
     }
 
-    /// Orders a workspace of this name.
+    /// Creates a workspace of this name.
     pub(crate) fn order(&self, name: &str) -> WorkspaceFiles {
         let place = self.log_template.place(name);
         self.api.create(TEMPLATE, name);
         place
     }
 
-    /// The newest build of a workspace; none while the server is away.
+    /// The newest build of a workspace; none while the server is unavailable.
     pub(crate) fn build(&self, name: &str) -> Option<WorkspaceBuild> {
         let found = self.api.run(async |client| client.workspace_by_name("me", name).await);
         found.ok().map(|workspace| workspace.latest_build)
@@ -115,7 +115,7 @@ impl FaultFixture {
         ended.unwrap_or_else(|| panic!("the build of {name} does not end: {last:?}"))
     }
 
-    /// What the template said in a build, as the server has it.
+    /// The lines that the template printed in a build, as the server stored them.
     pub(crate) fn numbered_lines(&self, build: &WorkspaceBuild) -> Vec<String> {
         let lines = self.outputs(build);
         numbered_lines(lines.iter().map(String::as_str))
@@ -127,7 +127,8 @@ impl FaultFixture {
         logs.into_iter().map(|line| line.output).collect()
     }
 
-    /// The build succeeded: one job, one owner, one run of Terraform, one result, and each line once and in its place.
+    /// Checks that the build succeeded: one job, one owner, one run of Terraform, one result, and each line once and in
+    /// order.
     #[track_caller]
     pub(crate) fn succeeded_once(&self, name: &str, place: &WorkspaceFiles) -> WorkspaceBuild {
         let build = self.ended(name);
@@ -150,7 +151,7 @@ impl FaultFixture {
         build
     }
 
-    /// Nothing is missing, doubled or elsewhere.
+    /// Checks that no line is missing, doubled or out of order.
     #[track_caller]
     fn is_whole(&self, numbered_lines: &[String]) {
         let expected = self.log_template.expected();
@@ -166,16 +167,16 @@ impl FaultFixture {
         );
     }
 
-    /// Deletes the workspace; what its Terraform made is gone.
+    /// Deletes the workspace and checks that its resources are removed.
     #[track_caller]
     pub(crate) fn delete(&self, name: &str, place: &WorkspaceFiles) {
         self.home.run(&["delete", name, "-y"]).success();
-        assert_eq!(place.things(), [], "{name} left something behind");
+        assert_eq!(place.things(), [], "resources of {name} are left");
         let gone = self.api.run(async |client| client.workspace_by_name("me", name).await);
         assert!(gone.is_err_and(|error| error.is_not_found()));
     }
 
-    /// The database keeps all its rules.
+    /// Checks the invariants of the database.
     #[track_caller]
     pub(crate) fn check(&self) {
         self.server().home().run(&["server", "check"]).success();

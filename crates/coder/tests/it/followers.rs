@@ -1,6 +1,6 @@
-//! Two servers on one Postgres: a daemon works on one, somebody follows its build on the other. Lines and the end arrive
-//! there within about a second, also after the first server was killed and started again at its address, and where no
-//! server hears what the other says.
+//! Two servers on one Postgres: a daemon works on one, and a user follows its build on the other. Lines and the end
+//! arrive there within about a second, also after the first server was killed and restarted, and without notifications
+//! between the servers.
 
 use std::time::{Duration, SystemTime};
 
@@ -14,16 +14,16 @@ use crate::log_template::LogTemplate;
 use crate::processes::{PATIENCE, Server};
 use crate::program::{Home, until};
 
-/// One look a second, and what a machine with other things to do may add. Signs of life come every 20 seconds.
+/// Polling runs once a second; the rest is for a busy machine. Heartbeats between servers are sent every 20 seconds.
 const LAG: Duration = Duration::from_secs(5);
-/// Lines of the build, and what is between two of them.
+/// The number of lines of the build, and the time between two lines.
 const LINES: usize = 200;
 const PAUSE: Duration = Duration::from_millis(100);
 
-/// When each line was heard on the other server, and when the log ended there.
+/// When each line arrived on the other server, and when the log ended there.
 type Heard = (Vec<(SystemTime, String)>, SystemTime);
 
-#[expect(clippy::disallowed_methods, reason = "compared with what the template's shell says of the time")]
+#[expect(clippy::disallowed_methods, reason = "compared with the time that the template's shell prints")]
 fn now() -> SystemTime {
     SystemTime::now()
 }
@@ -55,7 +55,7 @@ fn follow(variable: Option<(&str, &str)>) {
             (heard, now())
         }
     });
-    assert!(until(PATIENCE * 2, || (place.said().len() >= 10).then_some(())).is_some(), "it does not begin");
+    assert!(until(PATIENCE * 2, || (place.said().len() >= 10).then_some(())).is_some(), "it does not start");
     rig.kill_server();
     rig.restart_server();
     let back = now();
@@ -64,7 +64,7 @@ fn follow(variable: Option<(&str, &str)>) {
     let (heard, over): Heard = there.runtime.block_on(follower).unwrap();
     let late = over.duration_since(ended).unwrap_or_default();
     assert!(late < LAG, "the end came {late:?} late");
-    // What was said while the server was away arrives once its daemon has come back.
+    // Lines from the outage arrive after its daemon has reconnected.
     let settled = back + LAG;
     let (mut compared, mut worst) = (0, Duration::ZERO);
     for (number, said) in (1..).zip(place.said()) {

@@ -33,7 +33,7 @@ fn exit_codes_are_zero_and_one() {
     let mut home = Home::new();
     home.run(&["version"]).success();
     home.run(&["--help"]).success();
-    // No command is a dead end, whatever the environment says.
+    // Every command shows its help, in every environment.
     for group in [&[][..], &["templates"], &["provisioner", "keys"], &["users"]] {
         for url in ["", "http://127.0.0.1:1"] {
             home.set("CODER_URL", url);

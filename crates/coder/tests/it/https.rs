@@ -1,4 +1,4 @@
-//! Log-in, daemon and follow over HTTPS with a certificate of a private authority.
+//! Login, daemon and log following over HTTPS with a certificate of a private authority.
 
 use rcgen::{BasicConstraints, CertificateParams, CertifiedIssuer, IsCa, KeyPair};
 
@@ -38,7 +38,7 @@ fn a_private_authority() {
     assert!(daemon.end().success());
 }
 
-/// What `openssl req -x509` makes by default.
+/// A certificate as `openssl req -x509` creates it by default.
 #[test]
 fn a_self_signed_certificate_of_an_authority() {
     let home = Home::new();

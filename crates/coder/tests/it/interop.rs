@@ -1,9 +1,10 @@
-//! Official programs in both directions, where they are given; nothing is downloaded. Our own program runs the same steps in
-//! tests of its own.
+//! Official programs in both directions, if they are given; nothing is downloaded. Other tests run the same steps with
+//! this program.
 //!
-//! `CODER_TEST_REFERENCE_DAEMON` is the path of a `coder` binary: it joins our server with a key, with the pre-shared key and
-//! with a token, and runs every type of job. `CODER_TEST_REFERENCE_SERVER` (a URL) and `CODER_TEST_REFERENCE_TOKEN` (a
-//! session of somebody who may make templates and start daemons) name a server that our daemon joins to run an import.
+//! `CODER_TEST_REFERENCE_DAEMON` is the path of a `coder` binary: it joins our server with a key, with the pre-shared
+//! key and with a token, and runs every type of job. `CODER_TEST_REFERENCE_SERVER` (a URL) and
+//! `CODER_TEST_REFERENCE_TOKEN` (a session of a user who may create templates and start daemons) name a server that our
+//! daemon joins to run an import.
 
 use std::path::Path;
 use std::process::Command;
@@ -25,7 +26,7 @@ use crate::program::{Home, until};
 
 const PSK: &str = "a pre-shared key of sufficient length";
 
-/// A command of the given program, or of ours when there is none.
+/// A command of the given program, or of this program if none is given.
 fn command_of(binary: Option<&Path>, home: &Home, args: &[&str]) -> Command {
     let ours = home.command(args);
     let Some(binary) = binary else { return ours };
@@ -37,7 +38,7 @@ fn command_of(binary: Option<&Path>, home: &Home, args: &[&str]) -> Command {
     command
 }
 
-/// Starts a daemon with this credential in its environment; its tag keeps the others away.
+/// Starts a daemon with this credential in its environment. Its tag excludes the other daemons.
 fn daemon(binary: Option<&Path>, server: &Server, credential: (&str, &str), pool: &str) -> (Home, Process) {
     let mut home = Home::new();
     home.set("CODER_URL", &server.url).set(credential.0, credential.1);

@@ -6,7 +6,7 @@ use crate::end_to_end::write;
 use crate::processes::{PATIENCE, Server};
 use crate::program::{Home, finish, until};
 
-/// Looks for a text wherever a process or a file may show it, without printing what it found.
+/// Searches for a text in processes and files, without printing the matches.
 const SPY: &str = r#"
 resource "terraform_data" "spy" {
   provisioner "local-exec" {
@@ -37,7 +37,7 @@ fn a_template_reads_neither_the_key_nor_the_session() {
         .to_owned();
     let mut elsewhere = Home::new();
     elsewhere.set("CODER_URL", &server.url).set("CODER_PROVISIONER_DAEMON_KEY", &key);
-    // What somebody's log-in left in the daemon's home.
+    // Files of a login in the daemon's home.
     let session = elsewhere.config();
     std::fs::create_dir_all(&session).unwrap();
     std::fs::write(session.join("session"), &key).unwrap();
@@ -90,8 +90,8 @@ fn states_are_encrypted_checked_and_rotated() {
             std::fs::read(file.unwrap().path()).unwrap().windows(needle.len()).any(|part| part == needle)
         })
     };
-    // Nothing but a state has such a field; the value itself is in the template too.
-    assert!(state.contains("\"lineage\"") && !stored(b"\"lineage\""), "the state is plain on the disk");
+    // Only a state has such a field. The value itself is also in the template.
+    assert!(state.contains("\"lineage\"") && !stored(b"\"lineage\""), "the state is unencrypted on the disk");
     assert!(stored(b"\0cst1"));
     let wrong = ["server", "check", "--state-encryption-keys", new];
     let refused = server.home().run(&wrong);
@@ -109,14 +109,14 @@ fn states_are_encrypted_checked_and_rotated() {
         rotated.err
     );
     server.home().run(&wrong).success();
-    // Whatever a running server writes would be encrypted again.
+    // A running server would encrypt its new values again.
     let decrypt = ["server", "states", "decrypt", "--state-encryption-keys", new];
     server.home().run(&decrypt).refused(&format!("another server, process {},", server.process.id()));
     let mut server = server;
     server.process.signal("TERM");
     assert!(server.process.end().success());
     server.home().run(&decrypt).success();
-    // The variable of this home names the old key; a check without any key proves that all is plain.
+    // The variable of this home names the old key. A check without any key proves that nothing is encrypted.
     let mut without = server.home().command(&["server", "check"]);
     without.env_remove("CODER_STATE_ENCRYPTION_KEYS");
     finish(without, b"").success();

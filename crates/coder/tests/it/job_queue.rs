@@ -1,4 +1,4 @@
-//! Why a job waits, as people get to see it; keys that end, rotate and show their use; draining; the server's metrics.
+//! Why a job waits, as users see it; expiry, rotation and use of keys; draining; the server's metrics.
 
 use std::io::{Read as _, Write as _};
 use std::net::TcpStream;
@@ -89,7 +89,7 @@ fn a_daemon_drains_from_afar_and_exits_well() {
     assert!(daemon.end().success(), "{}", daemon.log());
 }
 
-/// What the server's own metrics say now.
+/// The server's metrics now.
 fn scrape(server: &Server) -> String {
     let log = server.process.log();
     let address = log.lines().find_map(|line| line.split_once("Prometheus endpoint on http://")).unwrap().1;
@@ -107,7 +107,7 @@ fn the_server_tells_prometheus() {
     let text = scrape(&server);
     assert!(text.starts_with("HTTP/1.1 200 OK") && text.contains("application/openmetrics-text"), "{text}");
     assert!(text.contains("coderd_provisioning_sessions 0"), "{text}");
-    assert!(!text.contains("coderd_provisionerd_"), "it has no daemons of its own: {text}");
+    assert!(!text.contains("coderd_provisionerd_"), "it has no built-in daemons: {text}");
 }
 
 #[test]

@@ -22,7 +22,7 @@ fn new_key(home: &Home, name: &str) -> String {
     home.run(&["provisioner", "keys", "create", name]).success().out.lines().last().unwrap().to_owned()
 }
 
-/// Since `begun`, until it says so.
+/// The time from `begun` until the daemon logs the end of its connection.
 #[track_caller]
 fn wait_until_logged(daemon: &mut Process, words: &str, begun: Instant) -> Duration {
     daemon.wait_for_log(words);
@@ -43,7 +43,7 @@ fn delete(home: Home) {
     api.create("log-template", "w");
     wait_for_file(&place.at("at-gate"));
     let mut idle = server.daemon(&machine, "idle", &[]);
-    // A key of another name goes on.
+    // A key of another name is not affected.
     let other = elsewhere(&server, &new_key(&home, "other"));
     let bystander = server.daemon(&other, "bystander", &[]);
 
@@ -55,11 +55,12 @@ fn delete(home: Home) {
     eprintln!(
         "after the 204 the idle daemon was disconnected in {idle_heard:?}, the busy one in {busy_heard:?}"
     );
-    // The issue says one second; a machine that is busy with other tests may need more.
+    // One second is the target. A machine that is busy with other tests may need more.
     assert!(idle_heard.max(busy_heard) < PATIENCE / 6);
     let build = wait_for_status_of(&home, "w", "failed");
     assert!(build["job"]["error"].as_str().unwrap().contains("was deleted"), "{build}");
-    // Both give up: the credential can never work again. Terraform is stopped, and its state is somewhere.
+    // Both daemons end, because the credential can never work again. Terraform is stopped, and its state is on the
+    // server or on disk.
     for daemon in [&mut idle, &mut busy] {
         assert_eq!(daemon.end().code(), Some(77), "{}", daemon.log());
     }
@@ -67,7 +68,7 @@ fn delete(home: Home) {
     let state = home.run(&["state", "pull", "w"]).success().out;
     assert!(state.contains("step_1") && place.things().len() == 1, "{state}");
 
-    // Another daemon goes on from there; nothing is left in the end.
+    // Another daemon continues from that state, and no resource is left.
     home.run(&["delete", "w", "-y"]).success();
     assert_eq!(place.things(), []);
     assert!(!bystander.log().contains("connection to coderd closed"), "{}", bystander.log());
@@ -92,7 +93,8 @@ fn rotate(home: Home) {
     for place in &places {
         wait_for_file(&place.at("at-gate"));
     }
-    // Twice, so that the first secret is gone under its builds, and the second lives on beside the third.
+    // Twice, so that the first secret becomes invalid during its builds, and the second one stays valid together with
+    // the third.
     let rotated = |overlap_seconds: i64| {
         let request = RotateProvisionerKeyRequest { overlap_seconds };
         let rotated =
@@ -113,7 +115,7 @@ fn rotate(home: Home) {
         let build = wait_for_status_of(&home, name, "running");
         assert_eq!(build["job"]["status"], Status::Succeeded.to_string());
     }
-    // Those of the first secret leave when they have finished, and were not interrupted before.
+    // Daemons with the first secret disconnect after their builds, which were not interrupted.
     for daemon in &mut daemons {
         assert_eq!(daemon.end().code(), Some(0), "{}", daemon.log());
         assert_eq!(daemon.log().matches("successfully connected").count(), 1, "{}", daemon.log());

@@ -1,5 +1,5 @@
-//! A template whose Terraform talks: numbered lines and identical ones, side effects that can be counted, and things that
-//! only a deletion with the right state removes.
+//! A template that prints numbered and identical lines, has countable side effects, and creates files that only a
+//! deletion with the right state removes.
 
 use std::fmt::Write as _;
 use std::path::{Path, PathBuf};
@@ -8,13 +8,13 @@ use std::time::{Duration, SystemTime};
 use crate::end_to_end::write;
 use crate::program::Home;
 
-/// How much is said, and where the side effects are.
+/// The number of lines, and the place of the side effects.
 pub(crate) struct LogTemplate {
-    /// Resources, made one after the other.
+    /// The number of resources, which are created one after the other.
     pub(crate) steps: usize,
-    /// Numbered lines of each, followed by an identical one.
+    /// The numbered lines of each resource. An identical line follows each.
     pub(crate) lines: usize,
-    /// Between two of them.
+    /// The time between two lines.
     pub(crate) pause: Duration,
     /// Whether the last resource waits for the test.
     pub(crate) gated: bool,
@@ -26,12 +26,12 @@ impl LogTemplate {
         Self { steps, lines, pause, gated: false, directory: tempfile::tempdir().unwrap() }
     }
 
-    /// Its end waits for [`Self::open`].
+    /// The last resource waits for [`Self::open`].
     pub(crate) fn gated(self) -> Self {
         Self { gated: true, ..self }
     }
 
-    /// Makes the template of this name.
+    /// Creates the template of this name.
     pub(crate) fn push(&self, home: &Home, name: &str, flags: &[&str]) {
         let directory = write(home, name, &self.text());
         home.run(&[&["templates", "push", "-y", "-d", &directory][..], flags].concat()).success();
@@ -45,7 +45,7 @@ impl LogTemplate {
         let (place, pause) = (self.directory.path().display(), self.pause.as_secs_f64());
         for step in 1..=self.steps {
             let after = if step == 1 { String::new() } else { format!("terraform_data.step_{}", step - 1) };
-            // Terraform writes a resource down when its commands have ended; only then is there something to remove.
+            // Terraform records a resource after its commands. Only then is there something to remove.
             let made = if step == 1 { ":".to_owned() } else { format!(": > things/{}", step - 1) };
             let lines = self.lines;
             let _ = write!(
@@ -94,20 +94,20 @@ resource "terraform_data" "gate" {{
         text
     }
 
-    /// Where the build of this workspace leaves its traces; must be made before the build.
+    /// The directory for the side effects of this workspace's build. It must exist before the build.
     pub(crate) fn place(&self, workspace: &str) -> WorkspaceFiles {
         let directory = self.directory.path().join(workspace);
         std::fs::create_dir_all(directory.join("things")).unwrap();
         WorkspaceFiles { directory }
     }
 
-    /// All that is said, in order.
+    /// All lines in order.
     pub(crate) fn expected(&self) -> Vec<String> {
         let steps = 1..=self.steps;
         steps.flat_map(|step| (1..=self.lines).flat_map(move |line| said(step, line))).collect()
     }
 
-    /// How many lines there are.
+    /// The number of lines.
     pub(crate) fn size(&self) -> usize {
         self.steps * self.lines
     }
@@ -117,13 +117,13 @@ fn said(step: usize, line: usize) -> [String; 2] {
     [format!("line {step}.{line}."), "again".to_owned()]
 }
 
-/// The lines of a log that the template said.
+/// The lines of a log that the template printed.
 pub(crate) fn numbered_lines<'a>(outputs: impl Iterator<Item = &'a str>) -> Vec<String> {
     let words = outputs.filter_map(|output| output.split_once("(local-exec): ")).map(|(_, words)| words);
     words.filter(|words| *words == "again" || words.starts_with("line ")).map(str::to_owned).collect()
 }
 
-/// The traces of one workspace's builds.
+/// The side effects of one workspace's builds.
 pub(crate) struct WorkspaceFiles {
     directory: PathBuf,
 }
@@ -138,19 +138,19 @@ impl WorkspaceFiles {
         std::fs::write(self.at("open"), "").unwrap();
     }
 
-    /// Which steps were begun, each time.
+    /// The started steps, in order, with repetitions.
     pub(crate) fn runs(&self) -> Vec<usize> {
         read(&self.at("runs")).lines().map(|line| line.parse().unwrap()).collect()
     }
 
-    /// When each line had been said.
+    /// When each line was printed.
     pub(crate) fn said(&self) -> Vec<SystemTime> {
         let text = read(&self.at("said"));
         let nanos = text.lines().filter_map(|line| line.parse().ok());
         nanos.map(|nanos| SystemTime::UNIX_EPOCH + Duration::from_nanos(nanos)).collect()
     }
 
-    /// Steps that Terraform has written down, and when at the latest.
+    /// The steps that Terraform has recorded, and the latest time of each.
     pub(crate) fn things(&self) -> Vec<(usize, SystemTime)> {
         let entries = std::fs::read_dir(self.at("things")).unwrap().flatten();
         let thing = |entry: std::fs::DirEntry| {

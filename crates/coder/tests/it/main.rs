@@ -1,4 +1,4 @@
-//! The real binary, driven as people and scripts drive it.
+//! Tests of the real binary, as people and scripts use it.
 #![expect(clippy::unwrap_used, clippy::print_stderr, reason = "tests")]
 
 mod build_output;

@@ -1,4 +1,4 @@
-//! Real servers and daemons as processes, each with directories of its own.
+//! Real servers and daemons as processes, each with its own directories.
 
 use std::fs::File;
 use std::path::PathBuf;
@@ -16,7 +16,7 @@ pub(crate) const PASSWORD: &str = "Correct-horse-battery-7";
 /// How long starts and stops may take on a busy machine.
 pub(crate) const PATIENCE: Duration = Duration::from_secs(60);
 
-/// Whether real Terraform is here; otherwise the test is skipped.
+/// Whether Terraform is installed; otherwise the test is skipped.
 #[track_caller]
 pub(crate) fn has_terraform() -> bool {
     coder_requirements::has(Requirement::Terraform)
@@ -44,7 +44,7 @@ impl Process {
         std::fs::read_to_string(&self.log).unwrap()
     }
 
-    /// Waits for words in the log.
+    /// Waits until the log contains these words.
     #[track_caller]
     pub(crate) fn wait_for_log(&mut self, words: &str) {
         let found = until(PATIENCE, || {
@@ -52,7 +52,7 @@ impl Process {
             if log.contains(words) {
                 return Some(true);
             }
-            // What it said last is there once it has ended.
+            // After its end, the log is complete.
             let has_ended = self.child.try_wait().unwrap().is_some();
             has_ended.then(|| self.log().contains(words))
         });
@@ -68,7 +68,8 @@ impl Process {
         assert!(status.success());
     }
 
-    /// Sends a signal that counts as another one, however soon that is: again and again until the process has ended.
+    /// Sends a signal repeatedly until the process has ended, because a second signal counts only some time after the
+    /// first.
     #[track_caller]
     pub(crate) fn signal_again(&mut self, name: &str) -> ExitStatus {
         let ended = until(PATIENCE, || {
@@ -87,7 +88,7 @@ impl Process {
 impl Drop for Process {
     fn drop(&mut self) {
         if std::thread::panicking() {
-            // Its home may be gone already.
+            // Its home may already be deleted.
             let log = std::fs::read_to_string(&self.log).unwrap_or_default();
             eprintln!("--- {}\n{log}", self.log.display());
         }
@@ -112,7 +113,7 @@ impl Server {
         Self::launch(home, address, flags, Home::command)
     }
 
-    /// Where no file may become longer than so many blocks of 512 bytes.
+    /// The longest allowed file in blocks of 512 bytes.
     pub(crate) fn limited(blocks: u32) -> Self {
         Self::launch(Home::new(), "127.0.0.1:0", &[], |home, args| home.limited(blocks, args))
     }
@@ -142,7 +143,7 @@ impl Server {
         Self::in_home(home, "", flags)
     }
 
-    /// Starts again on the same database and address, after the process has ended.
+    /// Restarts on the same database and address, after the process has ended.
     pub(crate) fn restart(self, address: &str) -> Self {
         self.restart_with(address, &[])
     }
@@ -157,12 +158,12 @@ impl Server {
         &self.home
     }
 
-    /// Makes the first user and returns the home that is logged in.
+    /// Creates the first user and returns the signed-in home.
     pub(crate) fn first_user(&self) -> Home {
         self.first_user_from(Home::new())
     }
 
-    /// The same with a home that knows more.
+    /// The same for a home with more variables.
     pub(crate) fn first_user_from(&self, home: Home) -> Home {
         let args = [
             "login",

@@ -1,4 +1,4 @@
-//! Runs the binary with an environment of its own.
+//! Runs the binary with a separate environment.
 
 use std::io::Write as _;
 use std::path::{Path, PathBuf};
@@ -13,13 +13,13 @@ pub(crate) fn binary() -> String {
 /// How long one short command may take.
 const PATIENCE: Duration = Duration::from_secs(120);
 
-/// A home directory and the variables that commands see; nothing of the developer's own environment.
+/// A home directory and the variables that commands see, independent of the developer's environment.
 pub(crate) struct Home {
     pub(crate) directory: tempfile::TempDir,
     variables: Vec<(String, String)>,
 }
 
-/// What a command did.
+/// The result of a command.
 pub(crate) struct Outcome {
     pub(crate) status: ExitStatus,
     pub(crate) out: String,
@@ -27,14 +27,14 @@ pub(crate) struct Outcome {
 }
 
 impl Outcome {
-    /// Insists on success.
+    /// Checks that the command succeeded.
     #[track_caller]
     pub(crate) fn success(self) -> Self {
         assert!(self.status.success(), "{}\nout: {}\nerr: {}", self.status, self.out, self.err);
         self
     }
 
-    /// Insists on exit code 1 and these words on standard error, with nothing on standard output.
+    /// Checks exit code 1, these words on standard error, and empty standard output.
     #[track_caller]
     pub(crate) fn refused(self, words: &str) -> Self {
         assert_eq!(self.status.code(), Some(1), "out: {}\nerr: {}", self.out, self.err);
@@ -56,17 +56,18 @@ impl Home {
         self
     }
 
-    /// The working directory of commands. The home lies in it, so that jobs, which have another home, see the rest.
+    /// The working directory of commands. The home is inside of it, so that jobs, which have another home, see the
+    /// other files.
     pub(crate) fn path(&self) -> &Path {
         self.directory.path()
     }
 
-    /// What `HOME` names.
+    /// The value of `HOME`.
     pub(crate) fn home(&self) -> PathBuf {
         self.path().join("home")
     }
 
-    /// Where the session is saved.
+    /// The directory of the session.
     pub(crate) fn config(&self) -> PathBuf {
         self.home().join(".config/coderv2")
     }
@@ -75,7 +76,7 @@ impl Home {
         self.dress(Command::new(binary()), args)
     }
 
-    /// The same where no file may become longer than so many blocks of 512 bytes.
+    /// The same with a limit on file sizes, in blocks of 512 bytes.
     pub(crate) fn limited(&self, blocks: u32, args: &[&str]) -> Command {
         let mut shell = Command::new("sh");
         shell.args(["-c", &format!("ulimit -f {blocks}; exec \"$0\" \"$@\""), &binary()]);
@@ -127,7 +128,7 @@ fn collect(mut from: impl std::io::Read + Send + 'static) -> std::thread::JoinHa
     })
 }
 
-/// Waits for the end; kills and fails after `patience`.
+/// Waits for the end. Kills the process and fails after `patience`.
 #[track_caller]
 pub(crate) fn wait(child: &mut Child, patience: Duration) -> ExitStatus {
     let ended = until(patience, || child.try_wait().unwrap());
@@ -137,7 +138,7 @@ pub(crate) fn wait(child: &mut Child, patience: Duration) -> ExitStatus {
     })
 }
 
-/// Looks again until there is an answer or the time is over.
+/// Polls until there is a value or the time is over.
 pub(crate) fn until<T>(patience: Duration, mut look: impl FnMut() -> Option<T>) -> Option<T> {
     let start = Instant::now();
     loop {

@@ -35,17 +35,17 @@ output "found" {
 }
 "#;
 
-/// `sha256("size")`, which the name of the parameter's variable ends in.
+/// `sha256("size")`, the end of the name of the parameter's variable.
 const SIZE: &str = "CODER_PARAMETER_ccdcbe846f3da4eb044fbdf64bf6b57902388ab72fb0c852ba72280f8d478b40";
 
-/// A mirror in a home of its own, and a folder with a template.
+/// A mirror in a separate home, and a directory with a template.
 struct Mirror {
     home: Home,
     sockets: PathBuf,
 }
 
 impl Mirror {
-    /// None where there is no Terraform.
+    /// None without Terraform.
     fn new() -> Option<Self> {
         if !has_terraform() {
             return None;
@@ -77,7 +77,7 @@ impl Mirror {
         finish(self.terraform(args, variables), b"").success().out
     }
 
-    /// Whether a plugin is left.
+    /// Whether a plugin process is running.
     fn is_quiet(&self) -> bool {
         let mut entries = std::fs::read_dir(&self.sockets).unwrap().map(|entry| entry.unwrap().file_name());
         entries.all(|name| !name.to_string_lossy().ends_with(".sock"))
@@ -158,7 +158,7 @@ fn terraform_starts_asks_and_ends_it() {
         assert!(!trace.contains(wrong), "{wrong}");
     }
     assert!(mirror.is_quiet());
-    // The same without TLS, for those who turned it off.
+    // The same without TLS, for users who have turned it off.
     mirror.run(&["plan", "-input=false"], &[("TF_DISABLE_PLUGIN_TLS", "1")]);
     assert!(mirror.is_quiet());
 }
@@ -179,7 +179,7 @@ fn it_ends_with_a_killed_terraform() {
     let pid = until(PATIENCE, || std::fs::read_to_string(mirror.home.path().join("pid")).ok()).unwrap();
     // Terraform may start the command before it has started the plugin.
     until(PATIENCE, || (!mirror.is_quiet()).then_some(()))
-        .expect("the plugin runs as long as something needs it");
+        .expect("the plugin runs as long as Terraform uses it");
     apply.kill().unwrap();
     wait(&mut apply, PATIENCE);
     until(PATIENCE, || mirror.is_quiet().then_some(())).expect("the plugin ends");

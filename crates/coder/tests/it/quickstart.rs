@@ -1,4 +1,4 @@
-//! `coder quickstart` from nothing to a running workspace and back to nothing.
+//! `coder quickstart` from an empty directory to a running workspace and back.
 
 use std::process::Stdio;
 
@@ -38,7 +38,7 @@ fn a_running_workspace_in_one_command() {
             let log = |name: &str| std::fs::read_to_string(data.join(name)).unwrap_or_default();
             panic!("round {round}: {text}\n{}\n{}\n{}", read(&err), log("server.log"), log("daemon.log"));
         }
-        // Paths are as long as they are, and so are the lines of Terraform.
+        // The width of paths and of Terraform's lines cannot be limited.
         let long =
             |line: &&str| line.chars().count() > 80 && !line.contains('/') && !line.starts_with("    ");
         let err_text = read(&err);
@@ -50,7 +50,7 @@ fn a_running_workspace_in_one_command() {
         let daemon = built.rsplit(' ').next().unwrap().to_owned();
         assert!(lives(&daemon) && daemon != child.id().to_string(), "{built}");
 
-        // The printed variable is all that is needed to go on.
+        // The printed variable is enough to continue.
         let line = text.lines().find(|line| line.contains("export CODER_CONFIG_DIR=")).unwrap();
         let mut person = Home::new();
         person.set("CODER_CONFIG_DIR", line.split_once('=').unwrap().1);
@@ -62,7 +62,7 @@ fn a_running_workspace_in_one_command() {
         assert!(wait(&mut child, PATIENCE).success(), "{}", read(&err));
         assert!(
             until(PATIENCE, || (!lives(&daemon)).then_some(())).is_some(),
-            "the daemon {daemon} lives on"
+            "the daemon {daemon} is still running"
         );
     }
 }
@@ -74,7 +74,7 @@ fn without_terraform_it_says_what_to_do() {
     let found_none = "neither terraform nor tofu was found in PATH";
     let outcome = home.run(&["quickstart", "--terraform-install=false"]).refused(found_none);
     assert!(outcome.err.contains("--terraform-path"), "{}", outcome.err);
-    // Otherwise it installs one, as any daemon does: from the mirror, of which nobody sees the password.
+    // Otherwise it installs one like every daemon, from the mirror, whose password is not shown.
     let closed = std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
     let mirror = format!("--terraform-mirror=http://me:geheim@{closed}/");
     let outcome = home.run(&["quickstart", &mirror]).refused(found_none);
@@ -97,7 +97,7 @@ fn a_killed_quickstart_leaves_nothing_behind() {
     let temporary = home.path().join("tmp");
     std::fs::create_dir(&temporary).unwrap();
     home.set("TMPDIR", temporary.display().to_string());
-    // A Terraform that never ends, and is known by its arguments.
+    // A Terraform that never ends. Its arguments identify it.
     let (terraform, marker) = (home.path().join("terraform"), format!("{}/endless", home.path().display()));
     let script = format!(
         "#!/bin/sh\nif [ \"$1\" = version ]; then echo '{{\"terraform_version\":\"1.9.8\"}}'; exit; fi\n\
@@ -117,7 +117,7 @@ fn a_killed_quickstart_leaves_nothing_behind() {
     let said = std::fs::read_to_string(&err).unwrap();
     let of_daemon = format!("{}/coder-quickstart-", temporary.display());
     let daemons = processes(&of_daemon);
-    // Nothing may outlive this test, however it ends.
+    // No process may outlive this test, even if it fails.
     child.kill().unwrap();
     child.wait().unwrap();
     assert_eq!((works, daemons.len()), (Some(true), 1), "{said}");
@@ -130,10 +130,10 @@ fn a_killed_quickstart_leaves_nothing_behind() {
         entries.filter(|path| path.display().to_string().starts_with(&of_daemon)).collect::<Vec<_>>()
     };
     let [dir] = &dirs()[..] else { panic!("{:?}", dirs()) };
-    // The next one has trouble of its own, and removes it all the same.
+    // The next start fails too, and still removes the directory.
     let outcome = home.run(&["quickstart", "--terraform-path=/nowhere", "--terraform-install=false"]);
     let outcome = outcome.refused("no such file");
     assert!(outcome.err.contains(&format!("Removed {}", dir.display())), "{}", outcome.err);
     assert!(!dir.exists());
-    assert_eq!(dirs().len(), 0, "a start that failed leaves nothing");
+    assert_eq!(dirs().len(), 0, "a failed start leaves no files");
 }

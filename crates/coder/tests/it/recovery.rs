@@ -1,4 +1,4 @@
-//! What administrators do on the database, with the server up and down, and without anybody's password.
+//! Commands of administrators on the database, with the server running or stopped, and without a password.
 
 use coder_api::client::{Client, Options, Proxies};
 use coder_domain::secret::Secret;
@@ -10,7 +10,7 @@ const NEW: &str = "Another-battery-staple-9";
 
 fn logs_in(server: &Server, email: &str, password: &str) -> bool {
     let options = Options { proxies: Proxies::none(), ..Options::default() };
-    // rustls wants its provider even for plain HTTP.
+    // The client needs a rustls provider even for plain HTTP.
     let client = Client::new(&server.url, None, options).unwrap();
     runtime().block_on(client.login(email, Secret::new(password))).is_ok()
 }

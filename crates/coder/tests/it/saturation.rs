@@ -1,5 +1,5 @@
-//! As many builds at once as there are daemons; the next one is told its place and what it waits for, and starts when one
-//! ends. `CODER_TEST_LONG=1` has the 30 real daemons of the documentation.
+//! As many builds at once as there are daemons. The next one shows its position and what it waits for, and starts when
+//! a build ends. `CODER_TEST_LONG=1` has the 30 real daemons of the documentation.
 
 use std::time::Duration;
 
@@ -53,7 +53,7 @@ fn crowd(home: Home) {
     let out = home.run(&["provisioner", "jobs", "list", "--explain"]).success().out;
     assert!(out.contains(&format!("  busy: {words}")), "{out}");
 
-    // One ends, and the last one has its daemon.
+    // One build ends, and the last one gets its daemon.
     places[0].open();
     wait_for_file(&last.at("at-gate"));
     assert_eq!(waiting(), []);
@@ -72,8 +72,8 @@ fn crowd(home: Home) {
         workers.push(job.worker_id.unwrap());
     }
     let first = workers.iter().take(daemons).collect::<std::collections::BTreeSet<_>>();
-    assert_eq!(first.len(), daemons, "each daemon had one");
-    assert_eq!(workers[daemons], workers[0], "the last one got the first that was free");
+    assert_eq!(first.len(), daemons, "each daemon had one build");
+    assert_eq!(workers[daemons], workers[0], "the last build got the first free daemon");
     server.home().run(&["server", "check"]).success();
     for mut process in processes {
         process.signal("TERM");

@@ -1,4 +1,4 @@
-//! The files that a log-in leaves, and what is stronger than they are.
+//! The session files of a login, and what takes precedence over them.
 
 use std::os::unix::fs::PermissionsExt as _;
 
@@ -64,14 +64,14 @@ fn later_log_ins() {
     let token = token.trim();
     let session = |home: &Home| std::fs::read_to_string(home.config().join("session")).unwrap();
 
-    // A given token makes a session of its own, unless told otherwise.
+    // A given token creates a separate session by default.
     let home = Home::new();
     home.run(&["login", &server.url, "--token", token]).success();
     assert_ne!(session(&home), token);
     home.run(&["login", &server.url, "--token", token, "--use-token-as-session"]).success();
     assert_eq!(session(&home), token);
 
-    // A pasted one is kept as it is.
+    // A pasted token is stored as it is.
     let home = Home::new();
     let outcome = home.answer(&["login", &server.url], &format!("{token}\n")).success();
     assert!(outcome.err.contains("/cli-auth"), "{}", outcome.err);

@@ -1,4 +1,4 @@
-//! What signals do to a daemon with a job in hand, and what they do not do to its Terraform; and the exit codes.
+//! Signals to a daemon with a running job do not reach its Terraform. Also checks the exit codes.
 
 use std::os::unix::process::CommandExt as _;
 use std::process::Command;
@@ -22,18 +22,18 @@ struct Busy {
 /// Name of the daemon.
 const DAEMON: &str = "busy";
 
-/// Says of each signal that reaches it; a shell runs its traps when the command before them has ended.
+/// Records each received signal. A shell runs its traps after the current command has ended.
 const TRAPS: &str = "for s in INT TERM HUP QUIT; do trap 'echo '$s' >> heard' $s; done";
 
 impl Busy {
-    /// In a process group of its own, as a shell would start it.
+    /// In its own process group, as a shell would start it.
     fn new(server_flags: &[&str]) -> Self {
         let server = Server::start(server_flags);
         let home = server.first_user();
         let cache = home.path().join("cache");
         let start = ["provisioner", "start", "--name", DAEMON, "--cache-dir", cache.to_str().unwrap()];
         let mut command = home.command(&start);
-        // So that it can be signalled as a terminal does it.
+        // So that a signal can be sent like from a terminal.
         command.process_group(0);
         let mut daemon = Process::spawn(&home, command, "daemon.log");
         daemon.wait_for_log("successfully connected to coderd");
@@ -70,7 +70,7 @@ impl Busy {
         assert!(status.success());
     }
 
-    /// The job went on to its good end, and the daemon with it.
+    /// The job succeeded, and the daemon ended after it.
     #[track_caller]
     fn finishes(&mut self) {
         self.open();
@@ -103,7 +103,7 @@ fn hangup_and_termination_of_the_whole_group_finish_the_job() {
     }
 }
 
-/// A container's runtime signals the group, and the shell that started the daemon passes the signal on.
+/// A container runtime signals the group, and the shell that started the daemon forwards the signal.
 #[test]
 fn a_termination_that_arrives_twice_is_one() {
     coder_requirements::require!(Terraform);
@@ -125,7 +125,7 @@ fn an_interrupt_cancels_in_good_order_and_exits_0() {
     let list = json(&busy.home, &["list"]);
     let job = &list[0]["latest_build"]["job"];
     assert!(job["completed_at"].is_string(), "{job}");
-    // Whether Terraform passes its interrupt on to what it started is its own affair; nothing else comes through.
+    // Terraform may forward its interrupt to its processes. No other signal arrives.
     assert!(["", "INT\n"].contains(&busy.heard().as_str()), "{}", busy.heard());
     busy.nothing_runs_on();
 }
@@ -133,16 +133,16 @@ fn an_interrupt_cancels_in_good_order_and_exits_0() {
 #[test]
 fn a_second_signal_forces_and_a_quit_kills() {
     coder_requirements::require!(Terraform);
-    // A drain, since a graceful cancel may be over sooner than a second signal counts.
+    // A drain, because a graceful cancel may end before a second signal counts.
     let mut busy = Busy::new(&[]);
     busy.daemon.signal("TERM");
     busy.daemon.wait_for_log("attempting graceful shutdown");
     assert_eq!(busy.daemon.signal_again("INT").code(), Some(1), "{}", busy.daemon.log());
     busy.nothing_runs_on();
     let build = wait_for_status_of(&busy.home, "w", "failed");
-    assert!(build["job"]["completed_at"].is_string(), "what was forced is still told: {build}");
+    assert!(build["job"]["completed_at"].is_string(), "a forced cancel is still reported: {build}");
 
-    // SIGQUIT ends everything at once; the job is lost, and so it is told by the server.
+    // SIGQUIT ends everything at once. The job is lost, and the server reports it as lost.
     let mut busy = Busy::new(&["--daemon-grace", "1s"]);
     busy.daemon.signal("QUIT");
     assert_eq!(busy.daemon.end().code(), Some(1), "{}", busy.daemon.log());
@@ -185,7 +185,7 @@ fn once_is_one_job() {
     let mut second = server.daemon(&home, DAEMON, &["--once"]);
     assert_eq!(second.end().code(), Some(0), "{}", second.log());
     assert_eq!(jobs.each_ref().map(done), [Status::Succeeded; 2]);
-    // Without a job it waits, and leaves when it is told to.
+    // A daemon without a job waits, and ends on the signal.
     let mut third = server.daemon(&home, DAEMON, &["--once"]);
     third.signal("TERM");
     assert_eq!(third.end().code(), Some(0), "{}", third.log());

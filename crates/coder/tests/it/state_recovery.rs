@@ -1,6 +1,6 @@
-//! SIGKILL of Terraform, of the daemon, or of both at random instants of an apply: every state that was written 250 ms
-//! before is on the server, the newest one is there once the daemon runs again on the same disk, and what was recorded is
-//! what a delete removes.
+//! SIGKILL of Terraform, of the daemon, or of both at random instants of an apply. Every state that was written 250 ms
+//! before is on the server, the newest state is there after the daemon has restarted on the same disk, and a deletion
+//! removes all recorded resources.
 
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
@@ -12,14 +12,14 @@ use crate::end_to_end::{json, write};
 use crate::processes::{PATIENCE, Server};
 use crate::program::{Home, until};
 
-/// What a state that was written so long before a kill must have behind it.
+/// A state that was written this long before a kill must be on the server.
 const PROMISED: Duration = Duration::from_millis(250);
 
-/// How long an apply takes; kills fall into it and a little beyond.
+/// How long an apply takes. Kills happen during it and shortly after.
 const SPAN_MS: u64 = 2_500;
 
-/// Makes that many pairs: one whose end removes a file, and one that makes the file, which is begun only when the first
-/// is recorded.
+/// Creates this many pairs of resources: one whose destruction removes a file, and one that creates the file after the
+/// first one was recorded.
 const PAIRS: usize = 5;
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -29,14 +29,14 @@ enum Victim {
     Both,
 }
 
-/// A state file while it changes: serials in their order, each with the time when it was seen first.
+/// The history of a state file: serials in order, each with the time when it was first seen.
 struct Watch {
     work: PathBuf,
     seen: Vec<(u64, Instant)>,
 }
 
 impl Watch {
-    /// Looks once.
+    /// Reads the file once.
     fn look(&mut self) {
         let Some(serial) = self.file().and_then(|file| serial(&std::fs::read(file).ok()?)) else { return };
         if self.seen.last().is_none_or(|(last, _)| *last < serial) {
@@ -53,7 +53,7 @@ impl Watch {
         Some(self.session()?.join("template/terraform.tfstate"))
     }
 
-    /// The last serial that was written so long before `at`.
+    /// The last serial that was written this long before `at`.
     fn before(&self, at: Instant) -> u64 {
         self.seen.iter().rev().find(|(_, seen)| *seen + PROMISED <= at).map_or(0, |(serial, _)| *serial)
     }
@@ -121,7 +121,7 @@ fn applies(work: &Path) -> Vec<u32> {
 
 fn kill(pids: &[u32]) {
     let pids: Vec<String> = pids.iter().map(u32::to_string).collect();
-    // One that has just ended is no trouble.
+    // A process that has just ended is ignored.
     let _ = Command::new("kill").args(["-s", "KILL"]).args(&pids).stderr(Stdio::null()).status();
 }
 
@@ -139,7 +139,7 @@ fn on_server(home: &Home, name: &str) -> u64 {
 fn no_state_is_lost_when_terraform_or_the_daemon_is_killed() {
     coder_requirements::require!(Terraform);
     let rounds = if std::env::var("CODER_TEST_LONG").as_deref() == Ok("1") { 100 } else { 6 };
-    // The daemon's end is noticed at once when its connection breaks; nobody else takes its job meanwhile.
+    // The server notices the daemon's end at once by its connection. No other daemon takes its job meanwhile.
     let server = Server::start(&["--daemon-grace=3s"]);
     let home = server.first_user();
     let files = tempfile::tempdir().unwrap();
@@ -155,7 +155,8 @@ fn no_state_is_lost_when_terraform_or_the_daemon_is_killed() {
         create.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null());
         let mut create = create.spawn().unwrap();
         let session = until(PATIENCE, || watch.session().filter(|session| !applies(session).is_empty()));
-        let session = session.unwrap_or_else(|| panic!("no apply begins; the daemon says: {}", daemon.log()));
+        let session =
+            session.unwrap_or_else(|| panic!("no apply started; the daemon's log: {}", daemon.log()));
         let until_kill = Instant::now() + Duration::from_millis(random(SPAN_MS));
         while Instant::now() < until_kill {
             watch.look();
@@ -171,7 +172,7 @@ fn no_state_is_lost_when_terraform_or_the_daemon_is_killed() {
             }
         }
         let promised = watch.before(at);
-        // What a Terraform still writes that has lost its daemon counts too, until the next daemon ends it.
+        // States that Terraform writes after its daemon was killed count too, until the next daemon ends it.
         watch.look();
         if victim != Victim::Terraform {
             daemon.end();
@@ -192,7 +193,7 @@ fn no_state_is_lost_when_terraform_or_the_daemon_is_killed() {
         } else {
             watch.look();
             daemon = server.daemon(&home, "fragile", &[]);
-            // The directory goes when its state is with the server.
+            // The directory is removed when its state is on the server.
             let gone = until(PATIENCE, || watch.session().is_none().then_some(()));
             assert!(gone.is_some(), "round {round}: the state stays on the disk: {}", daemon.log());
             let kept = on_server(&home, &name);
@@ -210,11 +211,7 @@ fn no_state_is_lost_when_terraform_or_the_daemon_is_killed() {
         home.run(&["delete", &name, "-y"]).success();
         let left: Vec<_> =
             std::fs::read_dir(files.path()).unwrap().map(|file| file.unwrap().path()).collect();
-        assert_eq!(
-            left,
-            Vec::<PathBuf>::new(),
-            "round {round}, {victim:?}: something outlived the workspace"
-        );
+        assert_eq!(left, Vec::<PathBuf>::new(), "round {round}, {victim:?}: files outlived the workspace");
     }
     drop(daemon);
     server.home().run(&["server", "check"]).success();

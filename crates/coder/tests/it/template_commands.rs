@@ -1,4 +1,4 @@
-//! What is done with a template beside pushing it: pull, edit, promote, archive, presets.
+//! Template commands other than push: pull, edit, promote, archive, presets.
 
 use crate::end_to_end::{json, write};
 use crate::processes::Server;
@@ -67,7 +67,7 @@ fn a_template_is_pulled_edited_promoted_and_archived() {
     );
     home.run(&["templates", "edit", "plain", "--description", "text", "-y"]).success();
     let template = &json(&home, &["templates", "list"])[0]["Template"];
-    assert_eq!(template["default_ttl_ms"], 7_200_000, "what is not given stays");
+    assert_eq!(template["default_ttl_ms"], 7_200_000, "settings that are not given stay the same");
 
     let presets = home.run(&["templates", "presets", "list", "plain"]).success().out;
     assert!(

@@ -1,5 +1,5 @@
-//! Templates that cannot work, through a real server and a real daemon: each import fails with words that help, and the
-//! next one works.
+//! Invalid templates with a real server and a real daemon: each import fails with a helpful error, and the next one
+//! works.
 
 use coder_api::workspaces::CreateWorkspaceRequest;
 use tar::EntryType as Kind;
@@ -12,7 +12,7 @@ use crate::end_to_end::json;
 use crate::processes::Server;
 use crate::program::until;
 
-/// One entry, written by hand: the library refuses to write bad names itself.
+/// One entry, written by hand, because the library refuses invalid names.
 fn entry(tar: &mut tar::Builder<Vec<u8>>, name: &str, kind: Kind, bytes: &[u8]) {
     let mut header = tar::Header::new_gnu();
     header.as_old_mut().name[..name.len()].copy_from_slice(name.as_bytes());
@@ -26,7 +26,7 @@ fn entry(tar: &mut tar::Builder<Vec<u8>>, name: &str, kind: Kind, bytes: &[u8]) 
     tar.append(&header, bytes).unwrap();
 }
 
-/// A good template with one more entry.
+/// A valid template with one more entry.
 fn with(name: &str, kind: Kind) -> Vec<u8> {
     let mut tar = tar::Builder::new(Vec::new());
     entry(&mut tar, "main.tf", Kind::Regular, SMALL.as_bytes());
@@ -61,7 +61,7 @@ fn archives_and_templates_that_cannot_work() {
     let home = server.first_user();
     let api = Api::new(&server, &home);
     let daemon = server.daemon(&home, "steady", &[]);
-    // An entry of a tebibyte, announced and not sent.
+    // An entry with a declared length of a tebibyte and no content.
     let mut announced = tar::Header::new_gnu();
     announced.set_path("main.tf").unwrap();
     announced.set_size(1 << 40);
@@ -84,7 +84,7 @@ fn archives_and_templates_that_cannot_work() {
         ("a failing provider", archive(NO_STATE), "Unable to find remote state"),
     ];
     for (what, archive, words) in cases {
-        // What is no archive is refused at once; the rest is found out by the daemon.
+        // The server refuses a file that is not an archive. The daemon finds the other errors.
         let error = match api.try_import(archive, &[]) {
             Ok(version) => {
                 let ended = api.ended(&version);
@@ -99,11 +99,11 @@ fn archives_and_templates_that_cannot_work() {
         };
         assert!(error.contains(words), "{what}: {error}");
     }
-    assert_eq!(api.ended(&api.import_of(archive(SMALL), &[])).job.error, "", "the daemon goes on");
+    assert_eq!(api.ended(&api.import_of(archive(SMALL), &[])).job.error, "", "the daemon continues");
     for kind in [Kind::Symlink, Kind::Link, Kind::Char, Kind::Block, Kind::Fifo] {
-        // What it links to is no configuration: following it would be an error.
+        // The target of the link is not a configuration, so following the link would be an error.
         let version = api.import_of(with("main2.tf", kind), &[]);
-        assert_eq!(api.ended(&version).job.error, "", "{kind:?} is passed over");
+        assert_eq!(api.ended(&version).job.error, "", "{kind:?} is skipped");
     }
     assert!(!home.path().join("cache-steady/work/out.tf").exists());
     server.home().run(&["server", "check"]).success();
@@ -126,11 +126,11 @@ fn an_endless_command_ends_with_its_cancel() {
     let build = json(&home, &["list"])[0]["latest_build"]["id"].as_str().unwrap().parse().unwrap();
     api.run(async |client| client.cancel_build(build, None).await).unwrap();
     refused(api.run(async |client| client.cancel_build(build, None).await), 400, "cancel");
-    // A canceled job whose Terraform was interrupted has an error, and so it is a failed one (http-api 5.4).
+    // A canceled job whose Terraform was interrupted has an error, so it counts as failed (http-api 5.4).
     let ended = wait_for_status_of(&home, "w", "failed");
     assert!(ended["job"]["canceled_at"].is_string(), "{ended}");
     assert!(until(ANSWER, || (!endless()).then_some(())).is_some(), "the command still runs");
-    // The daemon and the workspace are as good as new.
+    // The daemon and the workspace work as before.
     let request = CreateWorkspaceRequest {
         template_id: Some(api.run(async |client| client.templates("").await).unwrap()[0].id),
         name: "w".to_owned(),

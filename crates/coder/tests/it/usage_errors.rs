@@ -1,8 +1,8 @@
-//! What happens without a terminal, without a log-in, and with contradicting flags: a message, never a hang.
+//! Commands without a terminal, without a login, and with contradicting flags end with a message and do not hang.
 
 use crate::program::Home;
 
-/// An address where nothing listens.
+/// An address without a listener.
 const NOWHERE: &str = "http://127.0.0.1:1";
 
 #[test]

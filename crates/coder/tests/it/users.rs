@@ -3,7 +3,7 @@
 use crate::processes::{PASSWORD, Server};
 use crate::program::Home;
 
-/// The home of somebody who is logged in with a token.
+/// The home of a user who is signed in with a token.
 fn with_token(server: &Server, token: &str) -> Home {
     let mut home = Home::new();
     home.set("CODER_URL", server.url.clone()).set("CODER_SESSION_TOKEN", token.trim());
@@ -36,7 +36,7 @@ fn accounts() {
     home.run(&["users", "edit-roles", "bob", "--roles", "member", "-y"]).success();
     home.run(&["users", "edit-roles", "me", "--roles", "member", "-y"]).refused("your own roles");
 
-    // A token for somebody else, good for one thing.
+    // A token for another user, with one scope.
     let token = home
         .run(&["tokens", "create", "--user", "bob", "--name", "ro", "--scope", "workspace:read"])
         .success();

@@ -1,4 +1,4 @@
-//! Peers of other versions: our daemon at an older server, and an older daemon in what our server shows of it.
+//! Peers of other versions: this daemon with an older server, and an older daemon in the lists of this server.
 
 use std::io::{Read as _, Write as _};
 use std::net::TcpStream;
@@ -15,7 +15,7 @@ use crate::durability::{archive, runtime};
 use crate::processes::{PATIENCE, Process, Server};
 use crate::program::Home;
 
-/// With what came after 1.7: an app's tooltip, a preset's description.
+/// With fields that are newer than 1.7: an app's tooltip and a preset's description.
 const NEWER: &str = r#"
 terraform {
   required_providers {
@@ -58,7 +58,7 @@ fn import() -> AcquiredJob {
     }
 }
 
-/// Runs one import at a server of this version, and says which tooltip and which description it was told.
+/// Runs one import with a server of this version. Returns the tooltip and the description that it received.
 fn at(minor: u32, source: VersionSource) -> [String; 2] {
     let runtime = runtime();
     let version = ApiVersion { major: 1, minor };
@@ -99,7 +99,7 @@ fn an_older_server_is_spoken_to_in_its_own_version() {
     assert_eq!(at(7, VersionSource::BuildInfo), ["", ""]);
 }
 
-/// The health report, which has no command.
+/// The health report, for which there is no command.
 fn health(server: &Server, home: &Home) -> serde_json::Value {
     let token = std::fs::read_to_string(home.config().join("session")).unwrap();
     let mut stream = TcpStream::connect(server.url.strip_prefix("http://").unwrap()).unwrap();
@@ -137,7 +137,7 @@ fn an_older_daemon_is_seen_as_one() {
         item["warnings"].as_array().unwrap().len()
     };
     assert_eq!((warned("old"), warned("new")), (1, 0), "{daemons}");
-    // One that is newer is told this server's version, from which it can go down.
+    // A newer daemon gets this server's version, so that it can fall back to it.
     let mut newer = ServeProvisionerDaemonRequest::new(Credential::Session, "newer", "v2.31.0");
     newer.api_version = ApiVersion { major: 1, minor: CURRENT.minor + 1 };
     let refusal = api.runtime.block_on(FakeDaemon::join(&api.client, &newer)).unwrap_err();

@@ -56,7 +56,7 @@ pub(super) enum CheckFailure {
 }
 
 impl Daemon<'_> {
-    /// Whether it is present (check 5). A last sign of life in the future, after a jump of the clock, counts as now.
+    /// Whether it is present (check 5). A last heartbeat in the future, after a jump of the clock, counts as now.
     #[must_use]
     pub fn is_present(&self, now: Timestamp, stale_after: SignedDuration) -> bool {
         match self.presence {

@@ -26,7 +26,7 @@ pub enum Presence {
     Connected,
     /// It is certainly not connected: this server is the only one, or no server has its connection.
     Disconnected,
-    /// Another replica may have its connection: the time of its last sign of life decides.
+    /// Another replica may have its connection: the time of its last heartbeat decides.
     Unknown,
 }
 
@@ -55,7 +55,7 @@ pub struct Daemon<'a> {
     pub provisioners: &'a [String],
     /// Its effective tags; the owner of a user-scoped daemon is in them.
     pub tags: &'a TagSet,
-    /// Its last sign of life; none if it never connected.
+    /// Its last heartbeat; none if it never connected.
     pub last_seen_at: Option<Timestamp>,
     /// Its connection.
     pub presence: Presence,

@@ -47,7 +47,7 @@ use crate::tags::{SCOPE, SCOPE_USER};
 /// Returns why a pending job waits: the true reasons, the nearest first, at least one.
 ///
 /// `daemons` are all rows of the job's organization (others are ignored); `queue` is the job's position among those that
-/// its daemons could run; `stale_after` is how old a daemon's last sign of life may be (90 s, scheduling-and-auth 0).
+/// its daemons could run; `stale_after` is how old a daemon's last heartbeat may be (90 s, scheduling-and-auth 0).
 #[must_use]
 pub fn explain(
     job: &Job<'_>,

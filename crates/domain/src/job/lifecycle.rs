@@ -66,7 +66,7 @@ impl Limits {
 /// Who holds, or held, a job.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Owner {
-    /// The daemon's row.
+    /// The id of the daemon's row.
     pub daemon: DaemonId,
     /// Hash of the session's nonce; none for official daemons.
     pub session: Option<Sha256Digest>,
@@ -97,7 +97,7 @@ pub enum Lifecycle {
         owner: Owner,
         /// When the daemon acquired it.
         since: Timestamp,
-        /// The owner's last sign of life.
+        /// The owner's last heartbeat.
         alive_at: Timestamp,
         /// The owner's connection.
         connection: Connection,
@@ -137,7 +137,7 @@ pub enum JobEvent {
         /// Hash of its session's nonce; none for official daemons.
         session: Option<Sha256Digest>,
     },
-    /// Its owner shows that it lives.
+    /// A heartbeat of its owner.
     Update(Sender),
     /// Its owner reports success.
     Complete(Sender),
@@ -169,9 +169,9 @@ pub enum Guard {
     Pending,
     /// This daemon holds it.
     HeldBy(DaemonId),
-    /// Its owner's last sign of life is this one.
+    /// Its owner's last heartbeat is this one.
     SilentSince(Timestamp),
-    /// Its owner's connection ended then and is not back.
+    /// Its owner's connection ended then and was not restored.
     LostSince(Timestamp),
 }
 
@@ -423,7 +423,7 @@ impl Lifecycle {
         self.require(sender)?;
         if let Self::Held { owner, alive_at, connection, .. } = &mut self {
             *alive_at = now.max(*alive_at);
-            // One of our sessions comes back by its nonce only: this message may come from the connection that ended.
+            // A session resumes only with its nonce: this message may come from the ended connection.
             if owner.session.is_none() {
                 *connection = Connection::Connected;
             }

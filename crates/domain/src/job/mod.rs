@@ -169,7 +169,7 @@ pub enum TransitionError {
 }
 
 impl Record {
-    /// The state of the job. `session` and `epoch` are the owner's; `alive_at` is its last sign of life. The connection
+    /// The state of the job. `session` and `epoch` are the owner's; `alive_at` is its last heartbeat. The connection
     /// counts as open: a caller that knows more sets it.
     #[must_use]
     pub fn lifecycle(

@@ -28,7 +28,7 @@ pub enum Error {
         /// The greatest prefix length of the address.
         limit: u8,
     },
-    /// Bits behind the prefix are set, so that it is unclear what is meant.
+    /// Bits after the prefix are set, so the network is ambiguous.
     #[error("{text:?} has bits set behind its prefix: write {meant} for the network, or the address alone")]
     HostBits {
         /// The whole text.

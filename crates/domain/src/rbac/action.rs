@@ -2,13 +2,13 @@
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum Action {
-    /// Make a new one.
+    /// Create an object.
     Create,
-    /// See it.
+    /// Read an object.
     Read,
-    /// Change it.
+    /// Change an object.
     Update,
-    /// Remove it.
+    /// Delete an object.
     Delete,
     /// Build something from it: templates.
     Use,

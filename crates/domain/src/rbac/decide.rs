@@ -33,33 +33,33 @@ pub struct Object {
 }
 
 impl Object {
-    /// Something that belongs to the whole site.
+    /// An object of the whole site.
     #[must_use]
     pub const fn site(resource: Resource) -> Self {
         Self { resource, organization: None, owner: None, id: None }
     }
 
-    /// Something that belongs to an organization.
+    /// An object of an organization.
     #[must_use]
     pub const fn in_organization(resource: Resource, organization: OrganizationId) -> Self {
         Self { resource, organization: Some(organization), owner: None, id: None }
     }
 
-    /// The same thing, owned by a user.
+    /// The same object, owned by a user.
     #[must_use]
     pub const fn owned_by(self, owner: UserId) -> Self {
         Self { owner: Some(owner), ..self }
     }
 
-    /// The same thing, known by its id.
+    /// The same object, with its id.
     #[must_use]
     pub const fn with_id(self, id: Uuid) -> Self {
         Self { id: Some(id), ..self }
     }
 }
 
-/// Decides. The token's scopes limit everything; a site role is enough anywhere; in an organization a denial beats every
-/// grant of that organization (scheduling-and-auth 4.6, 4.7).
+/// Decides. The token's scopes limit everything. A site role is enough anywhere. In an organization, a denial takes
+/// precedence over every grant of that organization (scheduling-and-auth 4.6, 4.7).
 #[must_use]
 pub fn decide(subject: &Subject, action: Action, object: Object) -> bool {
     let resource = object.resource;
@@ -91,7 +91,7 @@ pub enum Visibility {
     Some {
         /// Organizations whose rows are all visible.
         organizations: Vec<OrganizationId>,
-        /// Whose own rows are visible besides.
+        /// The user whose own rows are also visible.
         own: UserId,
     },
 }
@@ -101,7 +101,7 @@ pub enum Visibility {
 #[must_use]
 pub fn visibility(subject: &Subject, resource: Resource) -> Visibility {
     if !subject.scopes.allow(resource, Action::Read, None) {
-        // Nobody is the nil user, so nothing is its own.
+        // No user has the nil id, so no row belongs to it.
         return Visibility::Some { organizations: Vec::new(), own: UserId::NIL };
     }
     if decide(subject, Action::Read, Object::site(resource)) {

@@ -1,4 +1,4 @@
-//! Kinds of things that are protected.
+//! The kinds of protected objects.
 
 use super::Action;
 
@@ -70,7 +70,7 @@ impl Resource {
         }
     }
 
-    /// What can be done to such a thing at all.
+    /// The possible actions on such an object.
     #[must_use]
     pub const fn actions(self) -> &'static [Action] {
         use Action::{

@@ -1,11 +1,11 @@
-//! The built-in roles and what each allows (scheduling-and-auth 4.6). A table: read it as one.
+//! The built-in roles and what each allows (scheduling-and-auth 4.6), as a table.
 
 use std::str::FromStr;
 
 use super::{Action, Resource};
 use crate::job::UnknownVariant;
 
-/// A role that holds everywhere. `member` is implied for everybody and never stored.
+/// A role that applies everywhere. `member` is implied for every user and never stored.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum SiteRole {
     /// Everything.
@@ -29,7 +29,7 @@ pub enum OrgRole {
     UserAdmin,
     /// Reads templates and audit of the organization.
     Auditor,
-    /// Takes away making and deleting workspaces.
+    /// Denies creating and deleting workspaces.
     WorkspaceCreationBan,
 }
 
@@ -92,7 +92,7 @@ const TEMPLATE_ADMIN: &[Grant] = &[
     (Resource::File, &[Create, Read]),
     (Resource::Workspace, &[Read]),
     (Resource::ProvisionerDaemon, CRUD),
-    // Documented for template admins; the official server forgets it (documented-flow 8 overrides CONF-4).
+    // Documented for template admins. The official server does not implement it (documented-flow 8 overrides CONF-4).
     (Resource::ProvisionerJob, &[Create, Read, Update]),
     (Resource::User, &[Read]),
     (Resource::Organization, &[Read]),
@@ -129,7 +129,7 @@ const ORG_USER_ADMIN: &[Grant] =
 
 const ORG_AUDITOR: &[Grant] = &[(Resource::AuditLog, &[Read]), (Resource::Template, &[Read, ViewInsights])];
 
-/// What every member of an organization may do to the organization's things.
+/// What every member of an organization may do to the organization's objects.
 const ORG_MEMBER: &[Grant] = &[
     (Resource::Organization, &[Read]),
     (Resource::OrganizationMember, &[Read]),
@@ -138,21 +138,21 @@ const ORG_MEMBER: &[Grant] = &[
     (Resource::Template, &[Read, Use]),
 ];
 
-/// What everybody may do to what is their own, inside an organization they belong to.
+/// What every user may do to their own objects in an organization of theirs.
 const OWN: &[Grant] = &[
     (Resource::Workspace, &[Create, Read, Update, Delete, Start, Stop, Connect, ApplicationConnect]),
     (Resource::ProvisionerDaemon, CRUD),
     (Resource::File, &[Create, Read]),
 ];
 
-/// What everybody may do to what is their own, anywhere.
+/// What every user may do to their own objects anywhere.
 const OWN_PERSONAL: &[Grant] = &[
     (Resource::User, &[Read, ReadPersonal, UpdatePersonal]),
     (Resource::ApiKey, CRUD),
     (Resource::File, &[Create, Read]),
 ];
 
-/// What everybody may do to anything: the site role `member`, which nobody lacks.
+/// What every user may do to any object: the site role `member`, which every user has.
 const EVERYBODY: &[Grant] = &[(Resource::AssignRole, &[Read])];
 
 const fn contains(grants: &[Grant], resource: Resource, action: Action) -> bool {

@@ -76,7 +76,7 @@ const SINGLE: &[Grant] = &[
     (Resource::Workspace, &[Create, Read, Update, Delete, Start, Stop, Connect, ApplicationConnect]),
 ];
 
-/// A scope, or an entry of an allow list, that does not exist or cannot be asked for.
+/// A scope, or an entry of an allow list, that does not exist or cannot be requested.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum Unknown {
     #[error("unknown scope {0:?}: GET /api/v2/auth/scopes lists them")]
@@ -109,7 +109,7 @@ impl Default for Scopes {
 }
 
 impl Scopes {
-    /// No limits: sessions, and tokens as they are made by default.
+    /// No limits: sessions, and tokens by default.
     #[must_use]
     pub const fn all() -> Self {
         Self { actions: None, targets: None }
@@ -164,8 +164,8 @@ impl Scopes {
         self.targets = (!targets.is_empty() && !targets.contains(&everything)).then_some(targets);
     }
 
-    /// Whether the token may be used for this at all. Where the object's id is not known, as with one that is yet to be
-    /// made, only entries of the allow list for its whole kind count.
+    /// Whether the token may be used for this at all. Without the object's id, for example before it is created, only
+    /// entries of the allow list for its whole kind count.
     #[must_use]
     pub fn allow(&self, resource: Resource, action: Action, id: Option<Uuid>) -> bool {
         let action_allowed =
@@ -248,7 +248,7 @@ fn target(entry: &str) -> Option<Target> {
     Some(Target { resource, id })
 }
 
-/// The names of all scopes that may be asked for, sorted; `GET /auth/scopes` lists them.
+/// The names of all scopes that can be requested, sorted; `GET /auth/scopes` lists them.
 #[must_use]
 pub fn public() -> Vec<String> {
     let composite = COMPOSITE.iter().map(|(name, _)| (*name).to_owned());

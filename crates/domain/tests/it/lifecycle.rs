@@ -267,7 +267,7 @@ fn after_a_restart_a_session_that_is_not_heard_of_has_its_grace() {
     let job = after([session()]).after_restart(start);
     let deadline = job.deadline(&limits, start).expect("held");
     assert_eq!((deadline.at, &deadline.ending.cause), (at(1120), &Cause::DaemonLost));
-    // Another replica may have its connection: a sign of life in between refuses the ending.
+    // Another replica may have its connection: a heartbeat in between refuses the ending.
     assert_eq!(deadline.ending.guard, Guard::SilentSince(at(1)));
     let lost = after([session(), JobEvent::ConnectionLost(Sender { daemon: OWN, epoch: Some(1) })]);
     assert_eq!(lost.clone().after_restart(start), lost, "what is known stays");

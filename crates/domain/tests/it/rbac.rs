@@ -201,7 +201,7 @@ proptest! {
     /// What one may do to a thing one may also see, so that a refusal never has to hide it. Making is asked of things
     /// that are not there yet; a narrow token may be made to do and not to see.
     #[test]
-    fn whoever_may_change_may_see(subject in some_subject(), (action, object) in some_question()) {
+    fn right_to_change_includes_right_to_see(subject in some_subject(), (action, object) in some_question()) {
         let subject = Subject { scopes: Scopes::all(), ..subject };
         if action != Action::Create && decide(&subject, action, object) {
             prop_assert!(decide(&subject, Action::Read, object), "{:?} {:?}", action, object);

@@ -248,7 +248,7 @@ impl Daemon {
             }
             let is_new = peers::register(isolation, &sandbox_config)?;
             if is_new {
-                // Whoever wrote to the directory before may have read the key.
+                // A process that could write to the directory before may have read the key.
                 seal::forget_key(&dir).map_err(|reason| CacheError { dir, reason })?;
             }
             let claim = WorkDirClaim::take(&work).map_err(|reason| CacheError { dir: work, reason })?;

@@ -209,7 +209,7 @@ impl CgroupPaths {
         can_create_group(dir).then(|| dir.clone())
     }
 
-    /// The same in version 2; this process moves into a group of its own beside those of its jobs.
+    /// The same in version 2; this process moves into a separate group beside those of its jobs.
     fn unified(&self, controller: &str) -> Option<PathBuf> {
         let mut dir = self.unified.clone()?;
         if dir.file_name().is_some_and(|name| name == DAEMON_GROUP) {
@@ -347,7 +347,7 @@ mod tests {
         assert!(error.contains("resource limits cannot be set"), "{error}");
     }
 
-    /// What is left where no group with this controller can be created.
+    /// The fallback when no group with this controller can be created.
     #[cfg(target_os = "linux")]
     #[tokio::test]
     async fn without_a_group_memory_is_limited_per_process() {
@@ -395,13 +395,13 @@ mod tests {
     /// In version 1 processes are killed one by one.
     #[cfg(target_os = "linux")]
     #[test]
-    fn a_group_of_version_1_ends_with_what_is_in_it() {
+    fn group_of_version_1_is_removed_with_its_processes() {
         use std::os::unix::process::ExitStatusExt as _;
         coder_requirements::require!(ControlGroupsV1);
         let read = |path: &str| std::fs::read_to_string(path).unwrap_or_default();
         let paths = CgroupPaths::read(&read("/proc/self/cgroup"), &read("/proc/self/mountinfo"));
         let dir = paths.legacy("pids").expect("the kernel permits groups of version 1");
-        // In a directory of its own: other tests remove stale groups.
+        // In a separate directory, because other tests remove stale groups.
         let base = dir.join(format!("coder-test-{}", Uuid::new_v4()));
         std::fs::create_dir(&base).unwrap();
         let parent = CgroupParent { dir: base.clone(), files: Vec::new() };
@@ -416,7 +416,7 @@ mod tests {
         std::fs::remove_dir(base).unwrap();
     }
 
-    /// Version 2 with a real kernel: a daemon in a group with processes moves aside, its jobs get groups with
+    /// Version 2 with a real kernel: a daemon in a group with processes moves itself into a subgroup, its jobs get groups with
     /// limits, processes join and are killed with them, and the groups are removed.
     #[cfg(target_os = "linux")]
     #[test]
@@ -463,7 +463,11 @@ mod tests {
         };
         assert_eq!(paths().unified.as_deref(), Some(base));
         assert_eq!(paths().unified(controller).as_deref(), Some(base));
-        assert_eq!(paths().unified, Some(base.join(DAEMON_GROUP)), "the daemon has moved aside");
+        assert_eq!(
+            paths().unified,
+            Some(base.join(DAEMON_GROUP)),
+            "the daemon has moved itself into its subgroup"
+        );
         // A second detection, as by another daemon of this process, finds the same.
         assert_eq!(paths().unified(controller).as_deref(), Some(base));
         let parent = CgroupParent { dir: base.to_owned(), files: vec![(file, content.to_owned())] };

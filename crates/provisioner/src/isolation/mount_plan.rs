@@ -1,7 +1,7 @@
 //! The mounts that a job's process makes, in order, prepared for a process that may only make system calls.
 //!
-//! Directories of daemons are masked by empty ones, the home directory by the job's own. What a job needs of
-//! them is opened before and attached again at its path: its own directory, and read-only providers and
+//! Directories of daemons are masked by empty ones, the home directory by the job's own. The parts that a job needs
+//! are opened before and attached again at their paths: its own directory, and read-only providers and
 //! programs.
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -21,11 +21,11 @@ use crate::files::cache_dir::resolve;
 
 const SSH_INCLUDE_DIR: &str = "/etc/ssh/ssh_config.d";
 
-/// What jobs run or read of a daemon's cache.
+/// The parts of a daemon's cache that jobs may read.
 const VISIBLE_CACHE_DIRS: [&str; 2] = ["plugins", "bundles"];
 
-/// Through these sockets a job could start programs outside: the service managers of the system and of the
-/// user.
+/// The sockets of the service managers of the system and of the user. Through them a job could start programs
+/// outside of its sandbox.
 const SERVICE_MANAGERS: [&str; 3] =
     ["/run/systemd/private", "/run/dbus/system_bus_socket", "/var/run/dbus/system_bus_socket"];
 const USER_SERVICE_MANAGERS: [&str; 2] = ["bus", "systemd"];
@@ -104,17 +104,17 @@ impl MountPlan {
         let homes = sandbox_config.home.replacements(&job).map(|(home, folder)| (resolve(home), folder));
         let homes: BTreeMap<PathBuf, PathBuf> = homes.collect();
         let visible_paths = visible_paths(sandbox, registered, &cache, &homes, &hidden);
-        let mut view = Self::default();
-        view.add_steps(&hidden, &homes.into_keys().collect(), visible_paths);
+        let mut plan = Self::default();
+        plan.add_steps(&hidden, &homes.into_keys().collect(), visible_paths);
         if as_root {
-            view.protect_kernel();
+            plan.protect_kernel();
         } else {
-            view.mask_ssh_includes();
+            plan.mask_ssh_includes();
         }
         if as_root || sandbox_config.limits.has_groups() {
-            view.protect_cgroups();
+            plan.protect_cgroups();
         }
-        view
+        plan
     }
 
     fn add_steps(
@@ -210,7 +210,7 @@ impl MountPlan {
         }
     }
 
-    /// In a user namespace files of root seem to belong to nobody, and OpenSSH rejects such included files; it
+    /// In a user namespace, files of root seem to belong to the user `nobody`, and OpenSSH rejects such included files; it
     /// works without them.
     fn mask_ssh_includes(&mut self) {
         let path = Path::new(SSH_INCLUDE_DIR);
@@ -308,7 +308,7 @@ fn service_managers() -> impl Iterator<Item = PathBuf> {
     all.map(|path| resolve(&path))
 }
 
-/// The paths that lie in no other.
+/// The paths that are not inside of another one.
 fn outermost<'p>(paths: impl Iterator<Item = &'p PathBuf>) -> BTreeSet<PathBuf> {
     let mut found: BTreeSet<PathBuf> = BTreeSet::new();
     // Sorted, a directory precedes its content.
@@ -359,9 +359,9 @@ mod tests {
         let hidden = registered.iter().map(|name| root.join(name)).collect();
         let registered = RegisteredPaths { hidden, ..RegisteredPaths::default() };
         let at = root.display().to_string();
-        let view = MountPlan::of(sandbox, false, &registered);
+        let plan = MountPlan::of(sandbox, false, &registered);
         // What else is masked depends on the machine.
-        let steps = view.steps.iter().filter(|step| !matches!(step, MountStep::BindSelf(_))).map(described);
+        let steps = plan.steps.iter().filter(|step| !matches!(step, MountStep::BindSelf(_))).map(described);
         steps.filter(|step| step.contains(&at)).map(|step| step.replace(&at, "").replace(" /", " ")).collect()
     }
 

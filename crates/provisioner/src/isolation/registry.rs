@@ -179,7 +179,7 @@ fn check(place: &Path) -> Result<(), RegistryError> {
     if dir.mode() & 0o077 != 0 {
         return Err(failed(true, format!("its mode is {:04o}, not 0700", dir.mode() & 0o7777)));
     }
-    // Whoever can rename a parent directory can replace it.
+    // A user who can rename a parent directory can replace it.
     let parent = place.parent().unwrap_or(place).canonicalize();
     let parent = parent.map_err(|error| failed(false, error.to_string()))?;
     for above in parent.ancestors() {

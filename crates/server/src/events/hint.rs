@@ -136,7 +136,7 @@ mod tests {
         assert!(messages.len() > 10 && messages.iter().all(|message| message.len() <= 1000));
         let heard: Vec<_> = messages.iter().flat_map(|message| read(message).unwrap().hints).collect();
         assert_eq!(heard, hints);
-        assert_eq!(write(by, [], 1000).len(), 1, "a sign of life");
+        assert_eq!(write(by, [], 1000).len(), 1, "a heartbeat");
     }
 
     #[test]

@@ -55,7 +55,7 @@ async fn held_bodies_are_bounded_and_in_nobodys_way() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn whoever_waits_for_room_too_long_is_told_to_try_again() {
+async fn request_that_waits_too_long_for_memory_gets_503() {
     let server = TestServer::sqlite().await;
     let owner = server.owner().await;
     let mut reservation = server.app.memory.holder(7).memory().reserve();

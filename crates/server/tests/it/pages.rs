@@ -86,7 +86,7 @@ async fn redirects_do_not_leave_the_server() {
 }
 
 #[tokio::test]
-async fn forms_are_accepted_only_from_own_pages_of_the_session() {
+async fn forms_belong_to_a_session_and_to_our_own_pages() {
     let server = TestServer::sqlite().await;
     let owner = server.owner().await;
     let make = async |cookies: &str, csrf: &str, headers: &[(&str, &str)]| {

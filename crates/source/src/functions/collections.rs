@@ -18,7 +18,9 @@ pub(super) const FUNCTIONS: &[Function] = &[
     variadic("coalescelist", &[], Nullable, coalesce_list),
     function("compact", &[Texts], compact),
     variadic("concat", &[], Any, concat),
-    function("contains", &[Any, Any], |args| Ok(Value::Bool(args.holds(args.items(0)?, args.value(1)?)?))),
+    function("contains", &[Any, Any], |args| {
+        Ok(Value::Bool(args.contains_value(args.items(0)?, args.value(1)?)?))
+    }),
     function("distinct", &[List], distinct),
     function("element", &[Any, N], wrapped),
     function("index", &[Any, Any], index),
@@ -138,7 +140,7 @@ fn distinct(args: &Args<'_>) -> Result<Value> {
     let list = args.sequence(0)?;
     let mut unique: Vec<Value> = Vec::new();
     for item in &list.items {
-        if !args.holds(&unique, item)? {
+        if !args.contains_value(&unique, item)? {
             unique.push(item.clone());
         }
     }
@@ -247,7 +249,7 @@ fn match_keys(args: &Args<'_>) -> Result<Value> {
     let (keys, expected) = (convert(&keys.items)?, convert(&expected.items)?);
     let mut kept = Vec::new();
     for (value, key) in values.items.iter().zip(&keys) {
-        if args.holds(&expected, key)? {
+        if args.contains_value(&expected, key)? {
             kept.push(value.clone());
         }
     }

@@ -14,19 +14,19 @@ use crate::value::{Value, normalized};
 use crate::value_type::Type;
 
 pub(super) const FUNCTIONS: &[Function] = &[
-    function("base64encode", &[Text], |args| args.made(STANDARD.encode(&*args.text(0)?))),
+    function("base64encode", &[Text], |args| args.text_result(STANDARD.encode(&*args.text(0)?))),
     function("base64decode", &[Text], |args| match String::from_utf8(decoded(&args.text(0)?)?) {
-        Ok(text) => args.made(text),
+        Ok(text) => args.text_result(text),
         Err(_) => failed("the text is not base64 of UTF-8 text"),
     }),
     function("textencodebase64", &[Text, Text], text_encode),
     function("textdecodebase64", &[Text, Text], text_decode),
-    function("jsonencode", &[Nullable], |args| args.made(json::encode(args.value(0)?, args.budget)?)),
+    function("jsonencode", &[Nullable], |args| args.text_result(json::encode(args.value(0)?, args.budget)?)),
     function("jsondecode", &[Text], |args| json::decode(&args.text(0)?, args.budget)),
-    function("yamlencode", &[Nullable], |args| args.made(yaml::encode(args.value(0)?, args.budget)?)),
+    function("yamlencode", &[Nullable], |args| args.text_result(yaml::encode(args.value(0)?, args.budget)?)),
     function("yamldecode", &[Text], |args| yaml::decode(&args.text(0)?, args.budget)),
     function("csvdecode", &[Text], csv_decode),
-    function("urlencode", &[Text], |args| args.made(url_encode(&args.text(0)?))),
+    function("urlencode", &[Text], |args| args.text_result(url_encode(&args.text(0)?))),
 ];
 
 /// The bytes of a base64 text, which may be broken into lines. As Terraform, it does not look at the last bits.
@@ -73,7 +73,7 @@ fn text_encode(args: &Args<'_>) -> Result<Value> {
             Err(_) => return failed("the text has characters that the encoding has not"),
         },
     };
-    args.made(STANDARD.encode(bytes))
+    args.text_result(STANDARD.encode(bytes))
 }
 
 fn text_decode(args: &Args<'_>) -> Result<Value> {
@@ -93,7 +93,7 @@ fn text_decode(args: &Args<'_>) -> Result<Value> {
         Charset::Latin1 => Some(bytes.iter().copied().map(char::from).collect()),
     };
     match text {
-        Some(text) => args.made(text),
+        Some(text) => args.text_result(text),
         None => failed("the bytes are no text in this encoding"),
     }
 }

@@ -12,18 +12,18 @@ use crate::value::Value;
 use crate::value_type::Type;
 
 pub(super) const FUNCTIONS: &[Function] = &[
-    function("file", &[Text], |args| args.made(text(read(args)?)?)),
-    function("filebase64", &[Text], |args| args.made(STANDARD.encode(read(args)?))),
+    function("file", &[Text], |args| args.text_result(text(read(args)?)?)),
+    function("filebase64", &[Text], |args| args.text_result(STANDARD.encode(read(args)?))),
     function("filebase64sha256", &[Text], |args| {
-        args.made(STANDARD.encode(sha2::Sha256::digest(read(args)?)))
+        args.text_result(STANDARD.encode(sha2::Sha256::digest(read(args)?)))
     }),
     function("filebase64sha512", &[Text], |args| {
-        args.made(STANDARD.encode(sha2::Sha512::digest(read(args)?)))
+        args.text_result(STANDARD.encode(sha2::Sha512::digest(read(args)?)))
     }),
-    function("filemd5", &[Text], |args| args.made(hex::encode(md5::Md5::digest(read(args)?)))),
-    function("filesha1", &[Text], |args| args.made(hex::encode(sha1::Sha1::digest(read(args)?)))),
-    function("filesha256", &[Text], |args| args.made(hex::encode(sha2::Sha256::digest(read(args)?)))),
-    function("filesha512", &[Text], |args| args.made(hex::encode(sha2::Sha512::digest(read(args)?)))),
+    function("filemd5", &[Text], |args| args.text_result(hex::encode(md5::Md5::digest(read(args)?)))),
+    function("filesha1", &[Text], |args| args.text_result(hex::encode(sha1::Sha1::digest(read(args)?)))),
+    function("filesha256", &[Text], |args| args.text_result(hex::encode(sha2::Sha256::digest(read(args)?)))),
+    function("filesha512", &[Text], |args| args.text_result(hex::encode(sha2::Sha512::digest(read(args)?)))),
     function("fileexists", &[Text], exists),
     function("fileset", &[Text, Text], set),
     function("templatefile", &[Text, Any], |args| {

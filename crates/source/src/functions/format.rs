@@ -19,7 +19,7 @@ pub(super) const FUNCTIONS: &[Function] =
 
 fn format(args: &Args<'_>) -> Result<Value> {
     known(args)?;
-    args.made(apply(args, &args.text(0)?, &args.values[1..])?)
+    args.text_result(apply(args, &args.text(0)?, &args.values[1..])?)
 }
 
 /// Fails for a plain `null`: its result is unknown in Terraform, too.
@@ -53,12 +53,12 @@ fn format_list(args: &Args<'_>) -> Result<Value> {
                 other => other.clone(),
             })
             .collect();
-        out.push(args.made(apply(args, &pattern, &row)?)?);
+        out.push(args.text_result(apply(args, &pattern, &row)?)?);
     }
     Ok(Value::list(Type::Text, out))
 }
 
-/// What stands between `%` and the letter.
+/// The part between `%` and the letter.
 #[derive(Default)]
 struct Verb {
     plus: bool,
@@ -70,7 +70,7 @@ struct Verb {
     precision: Option<usize>,
 }
 
-/// A pattern as it is read.
+/// A pattern that is being parsed.
 struct Pattern<'p> {
     rest: &'p str,
 }

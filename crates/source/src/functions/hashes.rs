@@ -26,7 +26,7 @@ pub(super) const FUNCTIONS: &[Function] = &[
 fn digest(args: &Args<'_>, run: impl Fn(&[u8]) -> String) -> Result<Value> {
     let text = args.text(0)?;
     args.budget.spend(text.len() * 8)?;
-    args.made(run(text.as_bytes()))
+    args.text_result(run(text.as_bytes()))
 }
 
 fn uuid_v5(args: &Args<'_>) -> Result<Value> {
@@ -46,5 +46,5 @@ fn uuid_v5(args: &Args<'_>) -> Result<Value> {
     let mut bytes = [0; 16];
     bytes.copy_from_slice(&hash[..16]);
     let made = uuid::Builder::from_sha1_bytes(bytes).into_uuid();
-    args.made(made.to_string())
+    args.text_result(made.to_string())
 }

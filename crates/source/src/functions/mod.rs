@@ -115,13 +115,19 @@ pub(crate) fn call(name: &str, mut values: Vec<Value>, evaluator: &Evaluator<'_>
             return failed("this function was removed from Terraform: write [...] or { ... }");
         }
         return unavailable(match name {
-            "abspath" | "pathexpand" => "this function is not available here: where a job runs is not known",
-            "bcrypt" | "uuid" | "rsadecrypt" => {
-                "this function is not available here: no daemon could have the tag that it gives"
+            "abspath" | "pathexpand" => {
+                "this function is not available here: the directory of the job is not known"
             }
-            "base64gzip" => "this function is not available here: the result depends on who compresses",
-            "plantimestamp" => "this function is not available here: when a job runs is not known",
-            "issensitive" => "this function is not available here: what is sensitive is not known",
+            "bcrypt" | "uuid" | "rsadecrypt" => {
+                "this function is not available here: its result is random, so no daemon could have such a tag"
+            }
+            "base64gzip" => {
+                "this function is not available here: the result depends on the compression library"
+            }
+            "plantimestamp" => "this function is not available here: the time of the job is not known",
+            "issensitive" => {
+                "this function is not available here: it is not known which values are sensitive"
+            }
             _ => "this function is not available here",
         });
     };
@@ -219,13 +225,13 @@ impl Args<'_> {
     }
 
     /// A string as the result, spent from the budget.
-    fn made(&self, text: impl AsRef<str>) -> Result<Value> {
+    fn text_result(&self, text: impl AsRef<str>) -> Result<Value> {
         self.budget.spend(text.as_ref().len())?;
         Ok(Value::text(text))
     }
 
     /// Whether a list contains a value.
-    fn holds(&self, items: &[Value], expected: &Value) -> Result<bool> {
+    fn contains_value(&self, items: &[Value], expected: &Value) -> Result<bool> {
         for item in items {
             if item.equals(expected, self.budget)? {
                 return Ok(true);

@@ -70,14 +70,14 @@ fn host(args: &Args<'_>) -> Result<Value> {
     // Negative numbers count from the end.
     let host = if index < 0 { mask.checked_sub(distance - 1) } else { Some(distance) };
     match host.filter(|host| *host <= mask) {
-        Some(host) => args.made(address(range, number(range.network()) | host)?.to_string()),
+        Some(host) => args.text_result(address(range, number(range.network()) | host)?.to_string()),
         None => failed("the range has not that many addresses"),
     }
 }
 
 fn netmask(args: &Args<'_>) -> Result<Value> {
     match parse(&args.text(0)?)? {
-        IpNet::V4(range) => args.made(range.netmask().to_string()),
+        IpNet::V4(range) => args.text_result(range.netmask().to_string()),
         IpNet::V6(_) => failed("only an IPv4 range has a netmask"),
     }
 }
@@ -108,7 +108,7 @@ fn subnet(args: &Args<'_>) -> Result<Value> {
         return failed("the range has not that many parts");
     }
     let offset = index.checked_shl((range.max_prefix_len() - prefix).into()).unwrap_or(0);
-    args.made(part(range, prefix, number(range.network()) | offset)?.to_string())
+    args.text_result(part(range, prefix, number(range.network()) | offset)?.to_string())
 }
 
 /// Ranges one after the other, each aligned to its own size.
@@ -139,7 +139,7 @@ fn subnets(args: &Args<'_>) -> Result<Value> {
         if full || aligned & !number(range.hostmask()) != number(range.network()) {
             return failed("the range has not enough space for all parts");
         }
-        out.push(args.made(part(range, prefix, aligned)?.to_string())?);
+        out.push(args.text_result(part(range, prefix, aligned)?.to_string())?);
         full = aligned.checked_add(mask).and_then(|last| last.checked_add(1)).is_none();
         next = aligned.wrapping_add(mask).wrapping_add(1);
     }

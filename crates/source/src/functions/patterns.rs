@@ -13,7 +13,7 @@ use crate::value_type::Type;
 
 /// Largest compiled pattern, in bytes.
 const MAX_PATTERN_SIZE: usize = 1 << 17;
-/// What compiling a pattern costs: far more than it is long.
+/// The cost of compiling a pattern, which is much more than its length.
 const COMPILE_COST: usize = 1 << 15;
 
 pub(super) const FUNCTIONS: &[Function] = &[
@@ -162,7 +162,7 @@ fn escape<'p>(after: &'p str, in_class: bool, out: &mut String) -> Result<&'p st
         'S' => out.push_str("[^\\t\\n\\f\\r ]"),
         'b' if !in_class && !behind.starts_with('{') => out.push_str("(?-u:\\b)"),
         'B' if !in_class => {
-            // Between the bytes of a character there is no place for the engine here.
+            // The engine cannot match between the bytes of a character.
             out.push_str("\\B");
             return unavailable("\\B in a pattern is not available here");
         }
@@ -188,7 +188,7 @@ fn escape<'p>(after: &'p str, in_class: bool, out: &mut String) -> Result<&'p st
     Ok(behind)
 }
 
-/// What is in `{2}`, `{2,}` or `{2,3}`, and what follows.
+/// Parses `{2}`, `{2,}` or `{2,3}`. Returns the bounds and the rest.
 fn repetition(after: &str) -> Option<(&str, &str)> {
     let (inner, behind) = after.split_once('}')?;
     let (least, most) = inner.split_once(',').unwrap_or((inner, ""));
@@ -196,7 +196,7 @@ fn repetition(after: &str) -> Option<(&str, &str)> {
     (!least.is_empty() && digits(least) && digits(most)).then_some((inner, behind))
 }
 
-/// Refuses groups that only the engine here knows.
+/// Refuses groups that only the engine used here supports.
 fn flags(after: &str) -> Result<()> {
     if after.starts_with("P<") || after.starts_with('<') {
         return Ok(());
@@ -274,7 +274,7 @@ fn replace(args: &Args<'_>) -> Result<Value> {
     let Some(pattern) = pattern.filter(|_| from.len() > 1) else {
         let count = if from.is_empty() { text.chars().count() + 1 } else { text.matches(&*from).count() };
         args.budget.spend(count.saturating_mul(to.len()))?;
-        return args.made(text.replace(&*from, &to));
+        return args.text_result(text.replace(&*from, &to));
     };
     let regex = compile(pattern, args)?;
     args.budget.spend(text.len().saturating_mul(pattern.len().clamp(1, 64)))?;
@@ -290,5 +290,5 @@ fn replace(args: &Args<'_>) -> Result<Value> {
         last = whole.end;
     }
     out.push_str(&text[last..]);
-    args.made(out)
+    args.text_result(out)
 }

@@ -52,7 +52,7 @@ fn filtered(args: &Args<'_>, held: bool) -> Result<Value> {
     let Some((first, others)) = sets.split_first() else { return Value::set(of, kept, args.budget) };
     'items: for item in &first.to_sequence()?.items {
         for other in others {
-            if args.holds(&other.to_sequence()?.items, item)? != held {
+            if args.contains_value(&other.to_sequence()?.items, item)? != held {
                 continue 'items;
             }
         }

@@ -11,7 +11,7 @@ use crate::budget::EvalError;
 use crate::eval::{Evaluator, Scope};
 use crate::module::Module;
 
-/// What is in no table: `try` and `can` are evaluated elsewhere, the others are left to Terraform.
+/// Functions outside of the tables: `try` and `can` are evaluated in `eval.rs`, the others are left to Terraform.
 const NOT_IN_TABLE: [&str; 10] = [
     "try",
     "can",
@@ -40,7 +40,7 @@ fn written(param: Param) -> (Json, bool) {
 }
 
 #[test]
-fn functions_take_what_terraform_says_they_take() {
+fn functions_have_the_signatures_of_terraform() {
     coder_requirements::require!(Terraform);
     let output = Command::new("terraform").args(["metadata", "functions", "-json"]).output().unwrap();
     let found: Json = serde_json::from_slice(&output.stdout).unwrap();
@@ -63,9 +63,9 @@ fn functions_take_what_terraform_says_they_take() {
     }
 }
 
-/// A function that is not here must not look like one that fails: `try` would give another value than Terraform.
+/// A missing function must not look like a failing one: `try` would return another value than in Terraform.
 #[test]
-fn functions_that_are_not_here_are_left_to_terraform() {
+fn missing_functions_are_left_to_terraform() {
     let (module, inputs) = (Module::default(), Inputs::default());
     for name in NOT_IN_TABLE.into_iter().skip(2).chain(["nosuch", "provider::x::y"]) {
         for text in

@@ -41,7 +41,7 @@ pub(super) const FUNCTIONS: &[Function] = &[
     function("tobool", &[Nullable], |args| Type::Bool.convert(&args.values[0], args.budget)),
 ];
 
-/// Letter by letter, whatever stands beside it.
+/// Letter by letter, independent of the neighbors.
 fn lower(text: &str) -> String {
     text.chars().map(|char| char.to_lowercase().next().unwrap_or(char)).collect()
 }
@@ -81,14 +81,14 @@ fn title_letter(char: char) -> char {
 fn one(args: &Args<'_>, run: impl Fn(&str) -> String) -> Result<Value> {
     let text = args.text(0)?;
     args.budget.spend(text.len() * 4)?;
-    args.made(run(&text))
+    args.text_result(run(&text))
 }
 
 fn two(args: &Args<'_>, run: impl Fn(&str, &str) -> String) -> Result<Value> {
     let (text, other) = (args.text(0)?, args.text(1)?);
     // Trimming may look through the second text for each character of the first.
     args.budget.spend(text.len().saturating_mul(other.len().min(64)))?;
-    args.made(run(&text, &other))
+    args.text_result(run(&text, &other))
 }
 
 fn test(args: &Args<'_>, run: impl Fn(&str, &str) -> bool) -> Result<Value> {
@@ -150,7 +150,7 @@ fn substr(args: &Args<'_>) -> Result<Value> {
         start.saturating_add(length).min(count)
     };
     let bound = |at: i64| usize::try_from(at).unwrap_or(0);
-    args.made(parts[bound(start)..bound(end)].concat())
+    args.text_result(parts[bound(start)..bound(end)].concat())
 }
 
 fn split(args: &Args<'_>) -> Result<Value> {
@@ -172,7 +172,7 @@ fn join(args: &Args<'_>) -> Result<Value> {
         all.extend(args.texts(at)?);
     }
     args.budget.spend(separator.len().saturating_mul(all.len()))?;
-    args.made(all.join(&*separator))
+    args.text_result(all.join(&*separator))
 }
 
 fn indent(args: &Args<'_>) -> Result<Value> {
@@ -182,7 +182,7 @@ fn indent(args: &Args<'_>) -> Result<Value> {
     };
     let lines = text.matches('\n').count();
     args.budget.spend(count.saturating_mul(lines))?;
-    args.made(match lines {
+    args.text_result(match lines {
         0 => text.to_string(),
         _ => text.replace('\n', &format!("\n{}", " ".repeat(count))),
     })

@@ -14,7 +14,7 @@ use crate::value::Value;
 
 pub(super) const FUNCTIONS: &[Function] = &[
     function("timestamp", &[], |args| {
-        args.made(written(&args.evaluator.references.now().to_zoned(TimeZone::UTC)))
+        args.text_result(written(&args.evaluator.references.now().to_zoned(TimeZone::UTC)))
     }),
     function("timeadd", &[Text, Text], add),
     function("timecmp", &[Text, Text], compare),
@@ -28,7 +28,7 @@ fn written(at: &Zoned) -> String {
     format!("{day}T{:02}:{:02}:{:02}{}", time.hour(), time.minute(), time.second(), offset(at, true, ":"))
 }
 
-/// The distance from UTC, with something between hours and minutes, or `Z` when there is none.
+/// The offset from UTC, with a separator between hours and minutes, or `Z` for zero.
 fn offset(at: &Zoned, short: bool, between: &str) -> String {
     let seconds = at.offset().seconds();
     if seconds == 0 && short {
@@ -77,7 +77,7 @@ fn add(args: &Args<'_>) -> Result<Value> {
         return failed("a duration is written like 1h30m or -10s");
     };
     match at.checked_add(duration) {
-        Ok(at) => args.made(written(&at)),
+        Ok(at) => args.text_result(written(&at)),
         Err(_) => unavailable("times this far away are not computed here"),
     }
 }
@@ -128,7 +128,7 @@ fn format(args: &Args<'_>) -> Result<Value> {
             out.extend(std::iter::repeat_n(char, run));
         }
     }
-    args.made(out)
+    args.text_result(out)
 }
 
 /// A time with the offset it was written with.

@@ -15,7 +15,7 @@ use crate::value::Value;
 const MAX_DEPTH: usize = 40;
 /// Where YAML's own tags are.
 const STANDARD_TAGS: &str = "tag:yaml.org,2002:";
-/// A key whose value's entries become entries beside it.
+/// The merge key: the entries of its value become entries of the map.
 const MERGE: &str = "<<";
 
 pub(super) fn decode(text: &str, budget: &Budget) -> Result<Value> {
@@ -185,7 +185,7 @@ fn scalar_tag(tag: Option<(&str, &str)>) -> Result<Tag> {
 
 fn scalar(text: &str, style: ScalarStyle, tag: Tag, budget: &Budget) -> Result<Value> {
     let quoted = matches!(style, ScalarStyle::SingleQuoted | ScalarStyle::DoubleQuoted);
-    let wrong = || failed(format!("{text:?} in the YAML is not what its tag says"));
+    let wrong = || failed(format!("{text:?} in the YAML does not match its tag"));
     match tag {
         Tag::Text => return Ok(Value::text(text)),
         Tag::Binary => {
@@ -415,7 +415,7 @@ fn write(value: &Value, depth: usize, inline: bool, out: &mut String, budget: &B
     Ok(())
 }
 
-/// Whether a character may stand in a text as it is.
+/// Whether a character needs no escape in a text.
 fn is_printable(char: char) -> bool {
     matches!(char, '\n' | ' '..='~' | '\u{a0}'..='\u{d7ff}' | '\u{e000}'..='\u{fefe}' | '\u{ff00}'..='\u{fffd}')
 }

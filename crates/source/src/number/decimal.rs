@@ -80,14 +80,14 @@ impl Decimal {
         if up { self.cut_up(count) } else { self.cut(count) }
     }
 
-    /// Leaves as few digits as tell the number from its neighbours at a precision.
+    /// Keeps the fewest digits that distinguish the number from its neighbors at a precision.
     pub(super) fn shorten(&mut self, mantissa: &BigUint, exponent: i64, precision: u32) {
         // One bit more than the precision, so that half of the distance to the next number is one.
         let shift = (u64::from(precision) + 1).saturating_sub(mantissa.bits());
         let (mantissa, exponent) = (mantissa << shift, exponent.saturating_sub_unsigned(shift));
         let lower = Self::of(&(&mantissa - 1u32), exponent);
         let upper = Self::of(&(&mantissa + 1u32), exponent);
-        // What lies in the middle of two numbers is read as the even one.
+        // A value in the middle of two numbers is rounded to the even one.
         let inclusive = !mantissa.bit(1);
         for (index, &digit) in self.digits.iter().enumerate() {
             let (low, high) = (lower.at(index), upper.at(index));

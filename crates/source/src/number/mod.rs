@@ -2,9 +2,9 @@
 //! for what is written in a configuration, 53 for results of functions that compute in `f64`, and 64 for counts.
 //!
 //! Why not a crate for floats: the results must be Terraform's to the last digit. That needs the precision per value, a
-//! negative zero, rounding to even after each operation, and the shortest decimal that stands for a value at its precision.
-//! `astro-float` rounds precisions up to whole words, `dashu-float` has no negative zero, and none writes the shortest
-//! decimal. What is left of them is integer arithmetic, for which `num-bigint` stands here.
+//! negative zero, rounding to even after each operation, and the shortest decimal that stands for a value at its
+//! precision. `astro-float` rounds precisions up to whole words, `dashu-float` has no negative zero, and none writes
+//! the shortest decimal. The rest is integer arithmetic, for which `num-bigint` is used.
 
 mod decimal;
 
@@ -349,7 +349,7 @@ impl Number {
         }
     }
 
-    /// What a division that rounds towards zero leaves; the number itself when dividing by zero.
+    /// The remainder of a division that rounds towards zero; the number itself for a division by zero.
     pub(crate) fn remainder(&self, other: &Self, budget: &Budget) -> Result<Self> {
         if self.is_infinite() || other.is_infinite() {
             return unavailable("a remainder of infinity is not computed here");
@@ -447,7 +447,8 @@ impl Number {
         if self.negative { "-Inf" } else { "+Inf" }
     }
 
-    /// The decimal digits, all of them or as few as tell this number from others of its precision; none for infinity.
+    /// The decimal digits: all of them, or the fewest that distinguish this number from others of its precision. None
+    /// for infinity.
     pub(crate) fn decimal(&self, shortest: bool, budget: &Budget) -> Result<Option<Decimal>> {
         match &self.size {
             Size::Infinite => Ok(None),

@@ -11,7 +11,7 @@ fn text(number: &Number) -> String {
 }
 
 #[test]
-fn numbers_print_as_terraform_prints_them() {
+fn numbers_are_printed_as_by_terraform() {
     for (written, want) in [
         ("5", "5"),
         ("1.50", "1.5"),
@@ -31,9 +31,8 @@ fn numbers_print_as_terraform_prints_them() {
     }
 }
 
-/// The digits of a number are read as the same number again.
 #[test]
-fn what_is_printed_is_read_as_the_same() {
+fn printed_numbers_parse_to_the_same_number() {
     let budget = Budget::new();
     let mut value = number("0.7");
     for step in 0..200 {
@@ -45,7 +44,7 @@ fn what_is_printed_is_read_as_the_same() {
 }
 
 #[test]
-fn floats_survive_both_ways() {
+fn floats_convert_in_both_directions() {
     for value in
         [0.0, -0.0, 1.0, -1.5, 0.1, 1e300, 5e-324, f64::MAX, f64::MIN_POSITIVE, 2.2e-308, f64::INFINITY]
     {

@@ -48,7 +48,7 @@ fn archives_are_bounded() {
     let one = Template::read(&tar(&[("a.tf", &large)]), "application/x-tar").unwrap_err();
     assert!(one.to_string().contains("a.tf"), "{one}");
     let other = Template::read(&tar(&[("scripts/a.sh", &large)]), "application/x-tar");
-    assert!(other.is_ok(), "what is not read does not count");
+    assert!(other.is_ok(), "files that are not read do not count");
     let names: Vec<_> = (0..9).map(|i| format!("{i}.tf")).collect();
     let many: Vec<_> = names.iter().map(|name| (name.as_str(), &large[..1 << 20])).collect();
     assert!(matches!(Template::read(&tar(&many), "application/x-tar"), Err(ReadError::TooLarge(_))));
@@ -70,7 +70,7 @@ fn a_zip_bomb_is_not_unpacked() {
 }
 
 #[test]
-fn files_that_are_no_configuration_are_named() {
+fn invalid_configuration_files_are_named() {
     let template =
         template(&[("bad.tf", "resource {{{"), ("main.tf", &module("", "a = \"b\"")), ("x.tf.json", "{")]);
     assert_eq!(template.invalid_files().len(), 2, "{:?}", template.invalid_files());
@@ -79,7 +79,7 @@ fn files_that_are_no_configuration_are_named() {
 }
 
 #[test]
-fn opentofus_own_files_are_read_instead_of_their_twins() {
+fn opentofu_files_replace_their_terraform_counterparts() {
     let template = template(&[
         ("main.tf", &module("", "from = \"terraform\"")),
         ("main.tofu", &module("", "from = \"opentofu\"")),

@@ -1,4 +1,4 @@
-//! What fuzzing found, and the seeds it began with, again.
+//! Replays the findings and the seeds of fuzzing.
 
 use crate::decoders::DECODERS;
 

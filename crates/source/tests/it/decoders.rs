@@ -64,7 +64,7 @@ fn read(files: &[(&str, &[u8])]) {
     }
 }
 
-/// Reads whatever bytes.
+/// Reads arbitrary bytes.
 pub(crate) type Decode = fn(&[u8]);
 
 /// Every reader by the name of its corpus.

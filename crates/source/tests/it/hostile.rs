@@ -8,7 +8,7 @@ use proptest::prelude::*;
 
 use crate::{tar, value};
 
-/// What an evaluation may take of a processor, unoptimised; the same takes a tenth of a second as released.
+/// The processor time that an evaluation may take in a debug build. A release build needs a tenth of a second.
 const PATIENCE: Duration = Duration::from_secs(20);
 
 /// The time that this thread had a processor, so that it does not matter what else runs.

@@ -94,7 +94,7 @@ impl PostgresDatabase {
         statement: &Statement,
         values: Vec<Value>,
     ) -> Result<Vec<PgRow>, Failure> {
-        let conn = pooled.get().ok_or_else(lost)?;
+        let conn = pooled.get().ok_or_else(connection_lost)?;
         let spare = repeatable.then(|| values.clone());
         let first = within(bind::query(statement.postgres, values).fetch_all(conn)).await;
         let error = match first {
@@ -118,7 +118,7 @@ impl PostgresDatabase {
         statement: &Statement,
         values: Vec<Value>,
     ) -> Result<u64, Failure> {
-        let conn = pooled.get().ok_or_else(lost)?;
+        let conn = pooled.get().ok_or_else(connection_lost)?;
         let done = within(bind::query(statement.postgres, values).execute(conn)).await;
         done.map(|done| done.rows_affected()).map_err(|error| {
             if is_broken(&error) {
@@ -144,7 +144,7 @@ impl PostgresDatabase {
                 Ok(())
             };
         }
-        let (text, conn) = (self.texts.get(&group), pooled.get().ok_or_else(lost)?);
+        let (text, conn) = (self.texts.get(&group), pooled.get().ok_or_else(connection_lost)?);
         let values = group.iter_mut().flat_map(|part| std::mem::take(&mut part.values)).collect();
         let done = within(bind::query(AssertSqlSafe(text), values).execute(conn)).await;
         done.map(|_| ()).map_err(|error| {
@@ -166,7 +166,7 @@ impl PostgresDatabase {
 
     /// Begins a transaction. Nothing has been changed yet, so a lost connection can be replaced.
     pub(super) async fn begin(&self, pooled: &mut PooledConnection<PgConnection>) -> Result<(), Failure> {
-        let conn = pooled.get().ok_or_else(lost)?;
+        let conn = pooled.get().ok_or_else(connection_lost)?;
         match within(Transactions::begin(conn, None)).await {
             Err(error) if is_broken(&error) => drop(pooled.take()),
             other => return other.map_err(|error| classify("begin", error)),
@@ -176,7 +176,7 @@ impl PostgresDatabase {
     }
 
     pub(super) async fn commit(&self, pooled: &mut PooledConnection<PgConnection>) -> Result<(), Failure> {
-        let conn = pooled.get().ok_or_else(lost)?;
+        let conn = pooled.get().ok_or_else(connection_lost)?;
         within(Transactions::commit(conn)).await.map_err(|error| classify("commit", error))
     }
 
@@ -200,7 +200,7 @@ pub(super) async fn script(
     pooled: &mut PooledConnection<PgConnection>,
     text: &'static str,
 ) -> Result<(), Failure> {
-    let conn = pooled.get().ok_or_else(lost)?;
+    let conn = pooled.get().ok_or_else(connection_lost)?;
     let done = within(sqlx::raw_sql(text).execute(conn)).await;
     done.map(|_| ()).map_err(|error| classify("migration", error))
 }
@@ -209,7 +209,7 @@ pub(super) async fn prepare(
     pooled: &mut PooledConnection<PgConnection>,
     statement: &Statement,
 ) -> Result<(), Failure> {
-    let conn = pooled.get().ok_or_else(lost)?;
+    let conn = pooled.get().ok_or_else(connection_lost)?;
     let done = within(conn.prepare(statement.postgres.into_sql_str())).await;
     done.map(|_| ()).map_err(|error| classify(statement.name, error))
 }

@@ -18,7 +18,7 @@ record! {
         pub worker_id: DaemonId,
         /// The hash of the session that holds it; none for official daemons.
         pub session_hash: Option<Sha256Digest>,
-        /// Its last sign of life.
+        /// Its last heartbeat.
         pub updated_at: Timestamp = "updated_us",
         /// When its holder's connection was lost; none while it is connected.
         pub lost_at: Option<Timestamp> = "lost_us",

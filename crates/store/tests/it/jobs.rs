@@ -155,7 +155,7 @@ async fn silent_jobs_are_found_and_ended_once(fixture: Fixture) {
     let seen = jobs::get(&mut tx, running).await.unwrap().updated_at;
     jobs::update_alive(&mut tx, running, daemon, at(500)).await.unwrap();
     let moved = jobs::give_up(&mut tx, running, Guard::SilentSince(seen), "hung", at(600)).await;
-    assert!(matches!(moved, Err(Error::Stale { .. })), "it gave a sign of life in between");
+    assert!(matches!(moved, Err(Error::Stale { .. })), "it gave a heartbeat in between");
     jobs::give_up(&mut tx, running, Guard::SilentSince(at(500)), "hung", at(600)).await.unwrap();
     jobs::give_up(&mut tx, waiting, Guard::Pending, "pending", at(600)).await.unwrap();
     let job = jobs::get(&mut tx, waiting).await.unwrap();

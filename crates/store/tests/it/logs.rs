@@ -72,7 +72,7 @@ async fn a_batch_costs_two_statements(fixture: Fixture) {
     append(&fixture, job, daemon, &lines, DEFAULT_CAP_BYTES).await;
     assert_eq!(fixture.store.statement_counts().work - before.work, 2);
     append(&fixture, job, daemon, &[], DEFAULT_CAP_BYTES).await;
-    assert_eq!(fixture.store.statement_counts().work - before.work, 3, "a bare sign of life");
+    assert_eq!(fixture.store.statement_counts().work - before.work, 3, "a bare heartbeat");
     assert_eq!(all(&fixture, job).await.len(), 1000);
 }
 

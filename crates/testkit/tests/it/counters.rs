@@ -1,4 +1,4 @@
-//! What a server and its runtime hold at the moment, and joining it with bytes of one's own.
+//! The resources that a server and its runtime hold now, and joins with hand-written bytes.
 
 use coder_api::client::DaemonFilter;
 use coder_testkit::server::TestServer;
@@ -7,16 +7,16 @@ use http::{HeaderMap, HeaderValue, Uri};
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::TcpStream;
 
-/// What grows when something is left behind.
+/// The counters that show leaked resources.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Counters {
-    /// Tasks of the server that it can name: connections, sessions, background tasks.
+    /// Tracked tasks of the server: connections, sessions, background tasks.
     tasks: usize,
     /// Sessions of daemons.
     sessions: usize,
-    /// Waiting daemons, and the groups they wait in.
+    /// Waiting daemons, and their groups.
     waiting: (usize, usize),
-    /// All tasks of the runtime, drivers of connections among them.
+    /// All tasks of the runtime, including drivers of connections.
     alive: usize,
 }
 
@@ -35,7 +35,7 @@ impl Counters {
         self.tasks
     }
 
-    /// The counters once nothing changes any more: a client of the set-up may still be closing.
+    /// The counters after they have settled: a client of the setup may still be closing.
     pub(crate) async fn at_rest(server: &TestServer) -> Self {
         settled(|| Self::of(server)).await
     }
@@ -59,7 +59,7 @@ pub(crate) async fn rows(server: &TestServer) -> Vec<String> {
     daemons.into_iter().map(|daemon| daemon.name).collect()
 }
 
-/// Where daemons join.
+/// The URL at which daemons join.
 pub(crate) const PATH: &str =
     "/api/v2/organizations/default/provisionerdaemons/serve?name=d&provisioner=terraform&version=1.14";
 
@@ -77,7 +77,7 @@ pub(crate) async fn request(server: &TestServer) -> (Uri, HeaderMap) {
     (format!("{}{PATH}", server.url()).parse().unwrap(), headers)
 }
 
-/// A connection that has got its 101; what follows is the test's.
+/// A connection after the 101 response. The test writes everything after it.
 pub(crate) async fn joined(server: &TestServer, headers: &HeaderMap) -> TcpStream {
     let mut stream = connect(server).await;
     let mut head = format!(

@@ -1,4 +1,5 @@
-//! Peers that break off, talk nonsense or do not read: the session ends, nothing is left behind, others go on.
+//! Peers that disconnect, send invalid bytes or do not read: the session ends, no resources are left, and other
+//! sessions continue.
 
 use coder_domain::ids::{KeyId, UserId};
 use coder_domain::tags::TagSet;
@@ -12,7 +13,7 @@ use coder_testkit::wait::{SOON, eventually};
 use coder_wire::ws::Socket;
 use tokio::io::{AsyncWriteExt, DuplexStream};
 
-/// The server's side of a WebSocket after its upgrade; the other end is the peer's.
+/// The server's end of a WebSocket after its upgrade. The test has the other end.
 async fn session(app: &App) -> DuplexStream {
     let join = NewDaemon {
         organization_id: app.default_organization,
@@ -69,7 +70,7 @@ async fn nonsense_ends_the_session() {
                 seed.to_be_bytes()[0]
             })
             .collect();
-        // A correct WebSocket frame around it in every other round, so that the layer below is reached too.
+        // Every other round it is wrapped in a valid WebSocket frame, so that it reaches the layer below.
         if round % 2 == 0 {
             let mut socket = Socket::client(far);
             socket.write_all(&noise).await.ok();

@@ -1,5 +1,5 @@
-//! Peers that have joined over a real socket and then break a rule of one layer, or announce what never comes. What is
-//! broken ends: the connection, or the one call; everybody else is served on.
+//! Peers that have joined over a real socket and then violate a rule of one layer, or announce data that never comes.
+//! Only the affected connection or call ends; other clients are still served.
 
 use std::process::Command;
 
@@ -29,19 +29,19 @@ fn binary(payload: &[u8]) -> Vec<u8> {
 
 async fn read_to_end(mut stream: impl AsyncRead + Unpin) -> Vec<u8> {
     let mut bytes = Vec::new();
-    // A connection that is cut off may end in a reset.
+    // A closed connection may end with a reset.
     let _ = timeout(SOON, stream.read_to_end(&mut bytes)).await.expect("the server ends the connection");
     bytes
 }
 
-/// Another daemon is let in and answered.
+/// Checks that another daemon can join and call.
 async fn goes_on(server: &TestServer) {
     let daemon = FakeDaemon::join_with_session(&server.owner, "other").await.unwrap();
     answers(&daemon.calls).await;
     daemon.leave().await;
 }
 
-/// Calls on this session are looked at.
+/// Checks that calls on this session are answered.
 async fn answers(calls: &Client) {
     let request = UpdateJobRequest { job_id: "nonsense".to_owned(), ..UpdateJobRequest::default() };
     let refusal = timeout(SOON, calls.update_job(&request)).await.unwrap().unwrap_err().to_string();
@@ -111,12 +111,12 @@ async fn broken_multiplexer_frames_end_the_session() {
     server.stop().await.unwrap();
 }
 
-/// A session with a valid multiplexer; its streams carry the bytes of the test.
+/// A session with a valid multiplexer. Its streams carry the bytes of the test.
 async fn session(server: &TestServer, headers: &HeaderMap) -> Session {
     Session::client(Socket::client(joined(server, headers).await), Config::default())
 }
 
-/// What is answered to bytes on a stream of its own: the text of the error, or nothing when the stream just ends.
+/// Sends bytes on a new stream. Returns the error text of the response, or none when the stream only ends.
 async fn said(session: &Session, bytes: &[u8]) -> Option<String> {
     let mut stream = session.open().await.unwrap();
     let talk = async {
@@ -171,7 +171,7 @@ async fn a_broken_call_spoils_itself_only() {
         );
         answers(&calls).await;
     }
-    // Sound protobuf that means nothing.
+    // Valid protobuf with invalid content.
     for (job_id, words) in
         [("", "not a job id"), ("\u{1}", "not a job id"), (&"x".repeat(9000), "not a job id")]
     {
@@ -199,7 +199,7 @@ fn resident() -> usize {
     line.trim().trim_end_matches(" kB").parse::<usize>().unwrap() * 1024
 }
 
-/// Measured in a process of its own, where nothing else runs.
+/// Measured in a separate process, where nothing else runs.
 #[tokio::test]
 async fn huge_announced_lengths_cost_nothing() {
     const EACH: usize = 100;
@@ -217,7 +217,7 @@ async fn huge_announced_lengths_cost_nothing() {
     let before = Counters::at_rest(&server).await;
     let header = |kind, flags, length| Header::new(kind, flags, 1, length).encode().to_vec();
     let window = header(MuxKind::Data, Flags::SYN, 256 << 10);
-    // A packet of a call with a length of 2^62, as far as its header.
+    // The header of a packet of a call with a length of 2^62.
     let packet = [&[0x03, 1, 1][..], &[0xff; 8], &[0x3f]].concat();
     let call = header(MuxKind::Data, Flags::SYN, u32::try_from(packet.len()).unwrap());
     let announcements = [

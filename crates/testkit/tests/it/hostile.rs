@@ -1,5 +1,5 @@
-//! Peers that keep to the letter of each layer and mean harm: they never read, dribble, open and reset without end, or send
-//! very many tags. Each costs little, and everybody else is served on.
+//! Peers that follow the protocol and attack the server: they never read, send byte by byte, open and reset streams
+//! endlessly, or send very many tags. Each costs little, and other clients are still served.
 
 use std::time::Duration;
 
@@ -38,7 +38,7 @@ fn header(kind: MuxKind, flags: Flags, stream: u32, length: u32) -> Vec<u8> {
     Header::new(kind, flags, stream, length).encode().to_vec()
 }
 
-/// A call about no job, which is answered with an error.
+/// A call without a job, which is answered with an error.
 fn nonsense(stream: u64) -> Vec<u8> {
     let request = UpdateJobRequest { job_id: "nonsense".to_owned(), ..UpdateJobRequest::default() };
     let mut bytes = Vec::new();
@@ -48,7 +48,7 @@ fn nonsense(stream: u64) -> Vec<u8> {
     bytes
 }
 
-/// Another daemon is let in and answered.
+/// Checks that another daemon can join and call.
 async fn goes_on(server: &TestServer) {
     let daemon = FakeDaemon::join_with_session(&server.owner, "other").await.unwrap();
     timeout(SOON, daemon.calls.session().ping()).await.unwrap().unwrap();
@@ -57,7 +57,7 @@ async fn goes_on(server: &TestServer) {
 
 #[tokio::test]
 async fn a_client_that_never_reads_is_held_back_and_then_ended() {
-    /// What the sockets of both ends may hold, and a little of the server's.
+    /// The buffers of both sockets, and a small part of the server.
     const MOST: usize = 64 << 20;
     let server = TestServer::start().await.unwrap();
     let (_, headers) = request(&server).await;
@@ -67,7 +67,7 @@ async fn a_client_that_never_reads_is_held_back_and_then_ended() {
     let ping = header(MuxKind::Ping, Flags::SYN, 0, 7);
     let flood = binary(&ping.repeat(5000));
     let mut sent = 0;
-    // Whatever is cut off here is never finished: from now on the server's place is in the middle of a frame.
+    // This frame is never completed: from here on the server expects the rest of it.
     while let Ok(count) = timeout(Duration::from_secs(2), stream.write(&flood[sent % flood.len()..])).await {
         sent += count.unwrap();
         assert!(sent < MOST, "{sent} bytes were taken from a client that reads nothing");
@@ -138,7 +138,7 @@ async fn streams_opened_and_reset_without_end_leave_nothing() {
     for index in 0..20_000_u32 {
         let id = 2 * index + 1;
         let mut bytes = header(MuxKind::WindowUpdate, Flags::SYN, id, 0);
-        // Half of them with a call under way, and one in eight with a huge credit first.
+        // Half of them with a running call, and one in eight with a huge credit first.
         if index % 2 == 0 {
             let call = nonsense(1);
             bytes.extend(header(MuxKind::Data, Flags::NONE, id, u32::try_from(call.len()).unwrap()));
@@ -158,7 +158,7 @@ async fn streams_opened_and_reset_without_end_leave_nothing() {
     server.stop().await.unwrap();
 }
 
-/// The status of the answer to a request; none when the connection was cut before one.
+/// The status of the response to a request; none when the connection was closed before.
 async fn status(mut stream: TcpStream, headers: &HeaderMap, first: &str, body: &str) -> Option<u16> {
     let mut head =
         format!("{first} HTTP/1.1\r\nHost: x\r\nConnection: close\r\nContent-Length: {}\r\n", body.len());
@@ -167,7 +167,7 @@ async fn status(mut stream: TcpStream, headers: &HeaderMap, first: &str, body: &
     }
     let (mut reader, mut writer) = stream.split();
     let writing = async {
-        // A refusal may come before the end of what is refused.
+        // A refusal may come before the end of the request.
         let _ = writer.write_all((head + "\r\n" + body).as_bytes()).await;
     };
     let mut answer = Vec::new();

@@ -1,4 +1,4 @@
-//! Joins over real sockets that break off or fall silent at every byte, from the request line to the first call.
+//! Joins over real sockets that end or stall at every byte, from the request line to the first call.
 
 use std::time::Duration;
 
@@ -13,14 +13,15 @@ use http::{HeaderMap, Uri};
 
 use crate::counters::{Counters, connect, request, rows};
 
-/// Longest time that the server bears a silent peer: two keepalive pings, their answer, and the farewell.
+/// The longest time until the server ends a silent connection: two keepalive pings, the wait for their answer, and the
+/// closing handshake.
 const LIMIT: Duration = Duration::from_secs(100);
 const STEP: Duration = Duration::from_secs(5);
 
-/// No join is longer.
+/// A bound on the length of a join.
 const LONGEST: usize = 3000;
 
-/// A join and a first call over a connection that breaks after so many written bytes; whether it got through.
+/// A join and a first call over a connection that breaks after this many written bytes. Returns whether they succeeded.
 async fn attempt(server: &TestServer, uri: &Uri, headers: &HeaderMap, bytes: usize, fault: Fault) -> bool {
     let io = FaultyStream::new(connect(server).await, bytes, fault);
     let Ok(socket) = handshake::client(io, uri, headers).await else { return false };
@@ -28,7 +29,7 @@ async fn attempt(server: &TestServer, uri: &Uri, headers: &HeaderMap, bytes: usi
     daemon.calls.acquire(std::future::ready(())).await.is_ok()
 }
 
-/// After how many bytes a join fails for the last time, at least.
+/// A join needs at least this many bytes.
 async fn length(server: &TestServer, uri: &Uri, headers: &HeaderMap) -> usize {
     let step = 16;
     let mut tried = 0;
@@ -39,7 +40,7 @@ async fn length(server: &TestServer, uri: &Uri, headers: &HeaderMap) -> usize {
     tried
 }
 
-/// Other people's requests are answered, and other daemons get in.
+/// Checks that other requests are answered and other daemons can join.
 async fn goes_on(server: &TestServer) {
     server.owner.user("me").await.unwrap();
     let daemon = FakeDaemon::join_with_session(&server.owner, "other").await.unwrap();
@@ -75,7 +76,7 @@ async fn a_join_cut_at_any_byte_leaves_nothing_behind() {
     server.stop().await.unwrap();
 }
 
-/// Moves the clock, and gives the sockets real time to say what they have to say about it.
+/// Moves the clock, and gives the sockets real time to react.
 pub(crate) async fn pass(server: &TestServer, time: Duration) {
     tokio::time::pause();
     tokio::time::advance(time).await;
@@ -83,7 +84,7 @@ pub(crate) async fn pass(server: &TestServer, time: Duration) {
     settled(|| Counters::of(server)).await;
 }
 
-/// The clock is moved by hand once all of them hang: no limit of the server is shortened for this.
+/// The clock is moved by hand when all of them are stalled, so that no limit of the server has to be shortened.
 #[tokio::test]
 async fn joins_that_stall_at_any_byte_are_ended_in_time() {
     let server = TestServer::start().await.unwrap();

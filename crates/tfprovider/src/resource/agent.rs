@@ -82,7 +82,7 @@ fn block() -> Block {
             .max(1)
             .computed(),
     )
-    .with(Nested::set("resources_monitoring", "What to warn about.", monitoring()).max(1))
+    .with(Nested::set("resources_monitoring", "Thresholds for warnings.", monitoring()).max(1))
 }
 
 fn metadata() -> Block {

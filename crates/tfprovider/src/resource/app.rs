@@ -31,7 +31,7 @@ fn block() -> Block {
         Attribute::optional("icon", Text, "Address of an image.").check(Check::Url),
         Attribute::optional("command", Text, "Command that is run in a terminal.").conflicts(&["url"]),
         Attribute::optional("url", Text, "Address of the app, seen from the agent.").conflicts(&["command"]),
-        Attribute::optional("external", Bool, "Whether the address is opened as it is.")
+        Attribute::optional("external", Bool, "Whether the address is opened unchanged.")
             .default(Value::Bool(false))
             .conflicts(&["healthcheck", "command", "subdomain", "share"]),
         Attribute::optional("subdomain", Bool, "Whether the app gets a host name of its own."),

@@ -15,8 +15,8 @@ use crate::diagnostics::Diagnostics;
 use crate::schema::Schema;
 use crate::value::Value;
 
-/// A managed resource type. Nothing can be changed in place and nothing outlives its state, so there is no update and
-/// no delete.
+/// A managed resource type. No attribute can be changed in place and no resource exists outside of the state, so there
+/// is no update and no delete.
 pub(crate) struct Resource {
     pub(crate) name: &'static str,
     pub(crate) schema: Schema,

@@ -1,9 +1,9 @@
 //! Plans, states and schemas are those of the official provider.
 //!
-//! Beside each template lies what version 2.13.1 made of it under Terraform 1.11.4: for each step (a plan with
-//! variables, then apply) the changes, what drifted, and the state, with every random identifier replaced by `UUID`.
-//! A template may be used once more with other variables and steps, which then lie in a file `.env` of their own.
-//! To record a template anew, run its steps with that provider installed and keep the same parts of `show -json`.
+//! Beside each template is the output of version 2.13.1 with Terraform 1.11.4: for each step (a plan with variables,
+//! then apply) the changes, what drifted, and the state, with every random identifier replaced by `UUID`. A template
+//! may be used again with other variables and steps, which are in a separate `.env` file. To record a template anew,
+//! run its steps with that provider installed and keep the same parts of `show -json`.
 
 use serde_json::{Value, json};
 

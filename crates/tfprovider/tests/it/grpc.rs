@@ -1,4 +1,4 @@
-//! What a peer that is not Terraform gets.
+//! Responses to peers that are not Terraform.
 
 use std::time::Duration;
 
@@ -20,7 +20,7 @@ fn listening() -> (TempDir, ProviderListener) {
     (folder, listening)
 }
 
-/// Makes a call on a connection of its own: the status it ends with and the bytes it answers.
+/// Makes a call on a separate connection. Returns its status and the bytes of the response.
 async fn call(listening: &ProviderListener, path: &str, body: impl Into<Bytes>) -> (String, Bytes) {
     let stream = UnixStream::connect(listening.socket()).await.unwrap();
     let answer = tokio::time::timeout(DEADLINE, call_on(stream, path, body.into()));

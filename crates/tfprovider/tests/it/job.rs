@@ -1,4 +1,4 @@
-//! What data sources make of the variables of a job, beyond the recorded ones, and which variables they refuse.
+//! How data sources use the variables of a job that the recordings do not cover, and which variables they refuse.
 
 use serde_json::{Value, json};
 

@@ -1,4 +1,4 @@
-//! With the provider reattached nothing is downloaded, whatever a template demands.
+//! With the provider reattached, nothing is downloaded for any template.
 
 use crate::terraform::{Job, values};
 

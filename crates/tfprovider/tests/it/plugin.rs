@@ -1,4 +1,4 @@
-//! The provider as a process of its own: who may talk to it, and when it ends.
+//! The provider as a separate process: who may connect to it, and when it ends.
 //!
 //! The real Terraform, whose keys are of another kind, is in the tests of the program.
 
@@ -49,7 +49,7 @@ fn identity() -> CertifiedKey<KeyPair> {
     generate_simple_self_signed(["localhost".to_owned()]).unwrap()
 }
 
-/// What the client shows and signs with, whether they belong together or not.
+/// The certificate that the client presents and the key that it signs with, which may not match.
 fn shown(client: &CertifiedKey<KeyPair>) -> SingleCertAndKey {
     let key = PrivateKeyDer::Pkcs8(PrivatePkcs8KeyDer::from(client.signing_key.serialize_der()));
     let key = rustls::crypto::ring::sign::any_supported_type(&key).unwrap();

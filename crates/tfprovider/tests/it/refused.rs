@@ -1,5 +1,5 @@
-//! Templates that are refused: each line that is says so in a comment, `# error: text` or `# warning: text`, and
-//! nothing else is.
+//! Templates that are refused. Each refused line has a comment, `# error: text` or `# warning: text`, and nothing else
+//! is.
 
 use crate::terraform::{Diagnostic, Job};
 

@@ -1,4 +1,4 @@
-//! Runs the real Terraform in a folder of its own, against a provider in this process.
+//! Runs the real Terraform in a separate directory, with a provider in this process.
 
 use std::collections::BTreeMap;
 use std::path::Path;

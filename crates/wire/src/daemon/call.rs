@@ -86,8 +86,8 @@ impl IncomingCall<'_> {
         self.answer(answer).await
     }
 
-    /// Runs a call that transfers content: `begin` decides by the header where the content goes, `handler` gets it once
-    /// it is complete.
+    /// Runs a call that transfers content: `begin` chooses the destination by the header, `handler` gets the content
+    /// once it is complete.
     pub(crate) async fn upload<T, W, A, F>(
         mut self,
         limit: usize,

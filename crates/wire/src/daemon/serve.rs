@@ -224,7 +224,7 @@ async fn download<S: Service>(mut call: IncomingCall<'_>, service: &S) -> CallRe
         Ok(request) => request,
         Err(error) => return call.reject_request(error).await,
     };
-    // A chunk, and the message that is made of it.
+    // A chunk, and the message with it.
     call.stream.reserve(2 * CHUNK_SIZE).await;
     let answer = run_handler(&mut call.stream, |token| service.download_file(request, token)).await;
     call.finish(async |stream| send_file(stream, answer).await).await

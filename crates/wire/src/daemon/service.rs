@@ -1,4 +1,4 @@
-//! What a server implements to answer daemons.
+//! The calls that a server implements for daemons.
 
 use std::future::Future;
 use std::time::Duration;

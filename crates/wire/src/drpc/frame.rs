@@ -16,7 +16,7 @@ const MAX_SKIPPED: u64 = 16;
 const DONE: u8 = 1;
 const CONTROL: u8 = 0x80;
 
-/// What a packet is for. Any six-bit value can arrive.
+/// The kind of a packet. Any six-bit value can arrive.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Kind(pub u8);
 

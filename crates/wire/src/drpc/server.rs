@@ -20,7 +20,7 @@ const ELEMENT_MEMORY: usize = 1024;
 /// Messages that need less memory need no reservation.
 const UNRESERVED: usize = 256 << 10;
 
-/// What a caller sends after the Invoke of a call.
+/// The messages of a caller after the Invoke of a call.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Event {
     /// One message, not decoded yet.

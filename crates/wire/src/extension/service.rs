@@ -1,4 +1,4 @@
-//! What a server implements to answer the calls of granted extensions.
+//! The calls of granted extensions that a server implements.
 
 use std::future::Future;
 

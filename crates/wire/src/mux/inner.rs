@@ -1,4 +1,4 @@
-//! What the handles and the task of a session share.
+//! The state that the handles and the task of a session share.
 
 use std::sync::{Mutex, MutexGuard, PoisonError};
 

@@ -55,7 +55,7 @@ pub(crate) fn websocket(data: &[u8]) {
     }
     let (payload, controls, end) = decoded(piece);
     assert_eq!((&controls, end), (&whole.1, whole.2), "pieces mean nothing");
-    // A violation takes the payload of its own piece with it.
+    // A violation discards the payload of its chunk.
     assert!(if end.is_ok() { payload == whole.0 } else { whole.0.is_empty() });
 }
 
@@ -339,7 +339,7 @@ pub(crate) fn session(data: &[u8]) {
     });
 }
 
-/// Reads whatever bytes.
+/// Reads arbitrary bytes.
 pub(crate) type Decode = fn(&[u8]);
 
 /// Every decoder by the name of its corpus.

@@ -145,7 +145,7 @@ async fn every_call_arrives_and_is_answered() {
     for refused in [client.journal(&forged).await, client.salvage(&forged).await] {
         assert!(refused.unwrap_err().to_string().contains("not yours"), "at the announcement");
     }
-    assert!(client.journal(&journal(1)).await.unwrap().kept, "the connection goes on");
+    assert!(client.journal(&journal(1)).await.unwrap().kept, "the connection continues");
 
     let report = SlotsReport { slots: 4, busy: 1, draining: false };
     client.report_slots(&report).await.unwrap();

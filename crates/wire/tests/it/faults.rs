@@ -48,7 +48,7 @@ async fn a_connection_cut_at_any_byte_ends_its_session() {
 
 #[tokio::test]
 async fn an_answer_cut_at_any_byte_ends_the_call() {
-    // What a server answers: ACK, Message, CloseSend.
+    // The response of a server: ACK, Message, CloseSend.
     let mut answer = Vec::new();
     frame::encode(&mut answer, Kind::MESSAGE, false, (1, 1), &[]);
     frame::encode(&mut answer, Kind::CLOSE_SEND, false, (1, 2), &[]);

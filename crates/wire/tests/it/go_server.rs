@@ -14,7 +14,7 @@ use super::harness::{GoServer, JOB, content};
 
 const FILE: DataUploadType = DataUploadType::UploadTypeModuleFiles;
 
-/// Starts a server, or ends the test where there is no Go.
+/// Starts a server. Skips the test without Go.
 macro_rules! go_server {
     () => {
         match GoServer::start() {
@@ -32,7 +32,7 @@ fn update(job_id: &str, readme: usize) -> UpdateJobRequest {
     }
 }
 
-/// Closes the session and checks the server's account of it.
+/// Closes the session and checks the server's report about it.
 async fn part(client: &Client, server: &mut GoServer) {
     let session = client.session();
     let deadline = tokio::time::Instant::now() + Duration::from_secs(10);

@@ -1,4 +1,4 @@
-//! The memory of a session, measured in a process of its own.
+//! The memory of a session, measured in a separate process.
 
 use std::process::Command;
 use std::sync::Arc;
@@ -13,7 +13,7 @@ use super::harness::{Script, in_memory};
 
 const CHILD: &str = "CODER_WIRE_GROWTH";
 
-/// Runs one test of this file in a process of its own.
+/// Runs one test of this file in a separate process.
 fn alone(name: &str) -> bool {
     if std::env::var_os(CHILD).is_some() {
         return true;

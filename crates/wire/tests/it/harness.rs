@@ -1,4 +1,4 @@
-//! The peers of the tests: a scripted service, our server on a socket, and the Go program.
+//! The peers of the tests: a scripted service, a server of this crate on a socket, and the Go program.
 
 use std::io::{BufRead as _, BufReader, Write as _};
 use std::path::{Path, PathBuf};
@@ -33,12 +33,12 @@ pub(crate) const JOB: &str = "5d0a3a52-7a1c-4c0f-9a83-2f9d8d1e6b10";
 #[derive(Debug)]
 pub(crate) struct Script {
     pub(crate) deliver_after: Option<Duration>,
-    diary: watch::Sender<Vec<String>>,
+    entries: watch::Sender<Vec<String>>,
 }
 
 impl Script {
     pub(crate) fn new(deliver_after: Option<Duration>) -> Arc<Self> {
-        Arc::new(Self { deliver_after, diary: watch::Sender::new(Vec::new()) })
+        Arc::new(Self { deliver_after, entries: watch::Sender::new(Vec::new()) })
     }
 
     /// Records the entry of a skipped run.
@@ -47,20 +47,20 @@ impl Script {
     }
 
     fn note(&self, entry: impl Into<String>) {
-        self.diary.send_modify(|diary| diary.push(entry.into()));
+        self.entries.send_modify(|entries| entries.push(entry.into()));
     }
 
     /// Whether there is an entry.
     pub(crate) fn has_noted(&self, entry: &str) -> bool {
-        self.diary.borrow().iter().any(|noted| noted == entry)
+        self.entries.borrow().iter().any(|noted| noted == entry)
     }
 
     /// Waits for an entry.
     pub(crate) async fn noted(&self, entry: &str) {
-        let mut diary = self.diary.subscribe();
-        let found = diary.wait_for(|diary| diary.iter().any(|noted| noted == entry));
+        let mut entries = self.entries.subscribe();
+        let found = entries.wait_for(|entries| entries.iter().any(|noted| noted == entry));
         let result = tokio::time::timeout(Duration::from_secs(20), found).await.map(drop);
-        assert!(result.is_ok(), "no {entry:?} in {:?}", self.diary.borrow());
+        assert!(result.is_ok(), "no {entry:?} in {:?}", self.entries.borrow());
     }
 }
 
@@ -218,7 +218,7 @@ impl Server {
         Self { url, sessions }
     }
 
-    /// Streams of all sessions, once there are none or at the deadline.
+    /// The open streams of all sessions, when there are none or at the deadline.
     pub(crate) async fn open_streams(&self) -> usize {
         let count = || self.sessions.lock().unwrap().iter().map(Session::open_streams).sum::<usize>();
         let deadline = tokio::time::Instant::now() + Duration::from_secs(10);
@@ -293,7 +293,7 @@ impl GoServer {
         Session::client(self.dial(path).await.unwrap(), Config::default())
     }
 
-    /// The next line of the server's own account.
+    /// The next line of the server's report.
     pub(crate) fn report(&mut self) -> serde_json::Value {
         let mut line = String::new();
         self.output.read_line(&mut line).unwrap();
@@ -313,7 +313,7 @@ impl Drop for GoServer {
     }
 }
 
-/// Runs one scenario of the Go client and returns its account.
+/// Runs one scenario of the Go client and returns its report.
 pub(crate) async fn go_client(url: &str, scenario: &str) -> Option<serde_json::Value> {
     let mut command = Command::new(interop()?);
     command.args(["dial", url, scenario]);

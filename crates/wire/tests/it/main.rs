@@ -1,5 +1,5 @@
 //! Integration tests of the wire crate: captured bytes, both ends in memory, and the Go libraries in both directions.
-#![expect(clippy::unwrap_used, clippy::print_stdout, reason = "tests, and what they skip is said aloud")]
+#![expect(clippy::unwrap_used, clippy::print_stdout, reason = "tests, which print what they skip")]
 
 mod calls;
 mod corpus;

@@ -180,7 +180,7 @@ async fn shutting_down_waits_for_the_close_of_the_peer_or_its_end() {
         let (near, mut far) = tokio::io::duplex(64 << 10);
         let mut ours = Socket::client(near);
         let mut shutdown = Box::pin(ours.shutdown());
-        assert!(shutdown.as_mut().now_or_never().is_none(), "nobody has answered the close");
+        assert!(shutdown.as_mut().now_or_never().is_none(), "the close was not answered");
         // A binary message of one byte: not the answer.
         far.write_all(&[0x82, 1, 7]).await.unwrap();
         assert!(shutdown.as_mut().now_or_never().is_none());

@@ -96,7 +96,7 @@ async fn exchange(
     builder.max_buf_size(HEADER_LIMIT);
     let (mut sender, connection) =
         builder.handshake(TokioIo::new(conn)).await.map_err(|error| call.transport(error))?;
-    // The connection moves bytes only while it is polled; whatever ends it shows up in the other branch.
+    // The connection transfers bytes only while it is polled. Its end shows in the other branch.
     let driver = async {
         if let Err(error) = connection.with_upgrades().await {
             tracing::debug!(%error, "connection ended during an upgrade");
@@ -107,7 +107,7 @@ async fn exchange(
         let response = sender.send_request(request).await.map_err(|error| call.transport(error))?;
         let (status, headers) = (response.status(), response.headers().clone());
         if status != wanted {
-            let body = start_of(response.into_body()).await;
+            let body = read_error_body(response.into_body()).await;
             return Err(Error::Status(Box::new(ErrorResponse::read(call.clone(), status, &headers, &body))));
         }
         let stream = hyper::upgrade::on(response).await.map_err(|error| call.transport(error))?;
@@ -120,7 +120,7 @@ async fn exchange(
 }
 
 /// The body of a refusal, or nothing if it is too long or breaks off; the status counts either way.
-async fn start_of(body: hyper::body::Incoming) -> Bytes {
+async fn read_error_body(body: hyper::body::Incoming) -> Bytes {
     Limited::new(body, ERROR_LIMIT)
         .collect()
         .await

@@ -1,4 +1,4 @@
-//! What the client sends, and how it reads ordinary answers.
+//! Requests of the client, and how it reads normal responses.
 
 use coder_api::client::{Client, DaemonFilter, Options, Proxies};
 use coder_api::tokens::CreateTokenRequest;
@@ -141,7 +141,7 @@ async fn private_authorities_are_trusted_when_named_and_only_then() {
     let named = Client::new(&url, None, trusting(authority.file())).unwrap();
     named.build_info().await.unwrap();
     let unnamed = trusting(Authority::new().file());
-    assert!(Client::new(&url, None, unnamed).is_err(), "a file that is gone is an error");
+    assert!(Client::new(&url, None, unnamed).is_err(), "a missing file is an error");
     let other = Authority::new();
     let stranger = Client::new(&url, None, Options { retries: 0, ..trusting(other.file()) }).unwrap();
     let error = stranger.build_info().await.unwrap_err();
@@ -161,7 +161,7 @@ fn authority_files_without_certificates_are_refused() {
     }
 }
 
-/// Runs this same test in a process of its own, since the environment is the process's.
+/// Runs this test again in a separate process, because the environment belongs to the process.
 #[tokio::test]
 async fn the_environment_names_authorities_and_proxies() {
     const MARK: &str = "CODER_API_TEST_CHILD";

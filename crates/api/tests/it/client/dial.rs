@@ -251,7 +251,7 @@ async fn dial_tls(
     .await;
     let url = format!("https://{host}:{}", server.address.port());
     let dialled = dial(&url, trusting(trusted.file()), &with_key()).await;
-    // It serves as long as it is held.
+    // It serves until it is dropped.
     (server, dialled)
 }
 
@@ -360,7 +360,7 @@ async fn a_connection_cut_at_any_byte_of_the_answer_is_an_error_not_a_hang() {
     let whole = accept("sec-websocket-key: x\r\n").len();
     let server = Server::raw(move |mut stream, number| async move {
         let head = head(&mut stream).await;
-        // The client may be gone before everything was written.
+        // The client may disconnect before everything was written.
         let _ = stream.write_all(&accept(&head).as_bytes()[..number]).await;
     })
     .await;

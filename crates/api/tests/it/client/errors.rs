@@ -1,4 +1,4 @@
-//! What becomes of refusals, silence, redirects and nonsense.
+//! Errors of the client for refusals, silence, redirects and invalid responses.
 
 use std::time::Duration;
 
@@ -105,7 +105,7 @@ async fn too_many_requests_says_when() {
     let error = client(&server.url()).logout().await.unwrap_err();
     assert_eq!(error.hint().unwrap(), "too many requests; try again in 7 s");
     client(&server.url()).my_organizations().await.unwrap_err();
-    assert_eq!(server.seen().len(), 2, "not repeated while the server wants to be left alone");
+    assert_eq!(server.seen().len(), 2, "not repeated before the time that the server requested");
 }
 
 #[tokio::test]

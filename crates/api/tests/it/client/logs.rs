@@ -87,7 +87,7 @@ async fn pings_are_answered_and_fragments_joined() {
     let (server, _heads) = sockets(|mut socket, _| async move {
         socket.send(Message::Ping("x".into())).await.unwrap();
         assert_eq!(socket.next().await.unwrap().unwrap(), Message::Pong("x".into()));
-        // What the official server does: the text without the final bit, then an empty final continuation.
+        // The official server sends the text without the final bit, then an empty final continuation.
         socket.send(Message::Frame(Frame::message(line(1), OpCode::Data(Data::Text), false))).await.unwrap();
         socket.send(Message::Frame(Frame::message("", OpCode::Data(Data::Continue), true))).await.unwrap();
         socket.send(close(CloseCode::Normal)).await.unwrap();
@@ -238,7 +238,7 @@ async fn cut_at_any_byte_every_line_still_comes_once() {
     futures_util::future::join_all(checks).await;
 }
 
-/// Sends the frames after the line asked for; `ends` are the borders between them. The first connection is cut.
+/// Sends the frames after the requested line; `ends` are the borders between them. The first connection is cut.
 async fn cutting(bytes: Vec<u8>, ends: Vec<usize>, cut: usize) -> Server {
     Server::raw(move |mut stream, number| {
         let (bytes, ends) = (bytes.clone(), ends.clone());

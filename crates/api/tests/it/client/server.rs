@@ -98,7 +98,7 @@ impl Server {
         Self { address, seen: Arc::default(), task }
     }
 
-    /// A CONNECT proxy that leads to `target` whatever is asked for, and remembers what was asked.
+    /// A CONNECT proxy that always connects to `target` and records the requests.
     pub(super) async fn proxy(target: SocketAddr) -> (Self, Arc<Mutex<Vec<String>>>) {
         let heads = Arc::new(Mutex::new(Vec::new()));
         let record = Arc::clone(&heads);
@@ -194,7 +194,7 @@ pub(super) fn accept(head: &str) -> String {
     )
 }
 
-/// A certificate authority that nobody else knows, with a certificate for this machine.
+/// A private certificate authority, with a certificate for this machine.
 pub(super) struct Authority {
     directory: tempfile::TempDir,
     certificate: CertificateDer<'static>,
@@ -229,7 +229,7 @@ impl Authority {
         Self { directory, certificate: certificate.der().clone(), key: key.serialize_der() }
     }
 
-    /// A server's certificate that says of itself that it is an authority's, signed by a trusted one.
+    /// A server's certificate that claims to be an authority, signed by a trusted one.
     pub(super) fn with_authority_as_leaf() -> Self {
         let ca_key = rcgen::KeyPair::generate().unwrap();
         let mut ca = rcgen::CertificateParams::new(Vec::<String>::new()).unwrap();

@@ -8,7 +8,7 @@ use serde::Serialize;
 use serde::de::DeserializeOwned;
 use serde_json::Value;
 
-/// Some id; the digit tells ids apart.
+/// An id that differs in one digit.
 fn id(digit: char) -> String {
     "00000000-0000-4000-8000-000000000000".replace('4', &digit.to_string())
 }

@@ -19,24 +19,24 @@ pub(crate) struct Args {
     /// File with what `terraform graph -type=plan` prints; `-` is standard input.
     #[arg(long, value_name = "FILE")]
     graph: PathBuf,
-    /// What the first file is about.
+    /// The kind of the first file.
     #[arg(long, value_name = "KIND")]
-    source: Source,
+    source: InputKind,
 }
 
 #[derive(Clone, Copy, Debug, clap::ValueEnum)]
-enum Source {
+enum InputKind {
     /// A saved plan.
     Plan,
     /// A state.
     State,
 }
 
-impl From<Source> for coder_provisioner::TextSource {
-    fn from(source: Source) -> Self {
+impl From<InputKind> for coder_provisioner::TextSource {
+    fn from(source: InputKind) -> Self {
         match source {
-            Source::Plan => Self::Plan,
-            Source::State => Self::State,
+            InputKind::Plan => Self::Plan,
+            InputKind::State => Self::State,
         }
     }
 }
@@ -55,7 +55,7 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<()> {
             Ok(())
         }
         Err(error) => {
-            // A rule that a template breaks is a result too, and its text is the one that a job would fail with.
+            // A violated rule is a result too, and its text is the error of a job.
             if let TextError::Template(text) = &error {
                 printer.data(&serde_json::to_string(text)?);
             }

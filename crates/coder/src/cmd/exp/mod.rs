@@ -4,22 +4,22 @@ pub(crate) mod convert;
 
 #[derive(Debug, clap::Subcommand)]
 pub(crate) enum Command {
-    /// Look at what Terraform says as a provisioner does.
+    /// Interpret Terraform's output as a provisioner does.
     #[command(subcommand_required = true, arg_required_else_help = true)]
     Terraform {
         #[command(subcommand)]
-        command: Terraform,
+        command: TerraformCommand,
     },
 }
 
 #[derive(Debug, clap::Subcommand)]
-pub(crate) enum Terraform {
-    /// Print what a provisioner makes of a plan or a state: resources, agents, apps, parameters and presets, as JSON.
+pub(crate) enum TerraformCommand {
+    /// Print how a provisioner interprets a plan or a state: resources, agents, apps, parameters and presets, as JSON.
     Convert(convert::Args),
 }
 
 pub(crate) fn run(command: &Command) -> anyhow::Result<()> {
     match command {
-        Command::Terraform { command: Terraform::Convert(args) } => convert::run(args),
+        Command::Terraform { command: TerraformCommand::Convert(args) } => convert::run(args),
     }
 }

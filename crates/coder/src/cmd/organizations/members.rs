@@ -16,7 +16,7 @@ pub(crate) enum Command {
     /// Remove a member.
     #[command(alias = "rm")]
     Remove(UserArgs),
-    /// Replace a member's roles; none named takes all away.
+    /// Replace a member's roles; without names all are removed.
     EditRoles(RolesArgs),
 }
 

@@ -17,9 +17,9 @@ pub(crate) enum Command {
     /// List all organizations that you may see.
     #[command(alias = "ls")]
     List(show::ListArgs),
-    /// Make an organization, to which you then belong.
+    /// Create an organization, of which you become a member.
     Create(change::CreateArgs),
-    /// Change what an organization is called and shows.
+    /// Change the name, description and icon of an organization.
     Edit(change::EditArgs),
     /// Delete an empty organization.
     #[command(alias = "rm")]
@@ -30,7 +30,7 @@ pub(crate) enum Command {
         #[command(subcommand)]
         command: members::Command,
     },
-    /// Look at the roles there are.
+    /// Show the available roles.
     #[command(alias = "role", subcommand_required = true, arg_required_else_help = true)]
     Roles {
         #[command(subcommand)]

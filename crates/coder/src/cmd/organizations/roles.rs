@@ -15,7 +15,7 @@ pub(crate) enum Command {
 
 #[derive(Debug, clap::Args)]
 pub(crate) struct ShowArgs {
-    /// Only these; none named means all.
+    /// Only these roles; default all.
     names: Vec<String>,
     #[command(flatten)]
     organization: args::Organization,

@@ -14,7 +14,7 @@ const ADDRESSES: [&str; 2] = ["registry.terraform.io/coder/coder", "registry.ope
 
 #[derive(Debug, clap::Args)]
 pub(crate) struct Args {
-    /// Directory of the mirror; made when it is not there.
+    /// Directory of the mirror; created if it does not exist.
     #[arg(value_name = "DIR")]
     directory: PathBuf,
     /// Version to offer the provider as, for templates that ask for another one; may be repeated.
@@ -22,7 +22,7 @@ pub(crate) struct Args {
     provider_version: Vec<String>,
 }
 
-/// Terraform finds folders by their names, so a version has to look like one.
+/// Terraform finds directories by their names, so a version must have the format of a version.
 fn version(text: &str) -> Result<String, String> {
     let numbers = text.split(['-', '+']).next().unwrap_or_default();
     let parts: Vec<_> = numbers.split('.').collect();
@@ -59,7 +59,7 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// As Terraform names the machine.
+/// The platform as Terraform names it.
 fn platform() -> String {
     let os = if std::env::consts::OS == "macos" { "darwin" } else { std::env::consts::OS };
     let arch = match std::env::consts::ARCH {
@@ -71,15 +71,16 @@ fn platform() -> String {
     format!("{os}_{arch}")
 }
 
-/// Puts `from` at `to` in one step, over what may be there.
+/// Atomically puts `from` at `to`, and replaces an existing file.
 ///
-/// The program itself is copied: Terraform remembers the provider's checksum in each folder it was initialised in, and a
-/// link would change with an update of the program that is written over the old file. Within the mirror links are fine.
+/// The program is copied: Terraform records the provider's checksum in each directory it initialized, and a link would
+/// change with an update of the program. Within the mirror, links are used.
 fn place(from: &Path, to: &Path, link: bool) -> std::io::Result<()> {
     let beside = to.with_file_name(format!(".{}-{}", plugin::NAME, std::process::id()));
     let done = if link { fs::hard_link(from, &beside) } else { Err(ErrorKind::Unsupported.into()) };
     let done = done.or_else(|_| fs::copy(from, &beside).map(drop)).and_then(|()| fs::rename(&beside, to));
-    // Renaming a link over another one to the same file leaves both; after an error the half file has to go.
+    // Renaming a link over another link to the same file leaves both. After an error the incomplete file must be
+    // removed.
     match fs::remove_file(&beside) {
         Err(error) if error.kind() != ErrorKind::NotFound => done.and(Err(error)),
         _ => done,

@@ -9,7 +9,7 @@ use crate::exit::Exit;
 use crate::runtime;
 use crate::terminal::output::{Printer, Report};
 
-/// How a provider's file has to be called for Terraform to start it; a version may follow.
+/// The required name of a provider's file. A version may follow.
 pub(crate) const NAME: &str = "terraform-provider-coder";
 
 /// Whether the program was started under the provider's name.
@@ -33,7 +33,7 @@ pub(crate) fn main() -> Exit {
 }
 
 fn serve() -> anyhow::Result<()> {
-    // Variables that are no text are none of the provider's.
+    // Variables that are not text do not belong to the provider.
     let variables = std::env::vars_os().filter_map(|(name, value)| {
         let text = |part: std::ffi::OsString| part.into_string().ok();
         Some((text(name)?, text(value)?))

@@ -7,7 +7,7 @@ use crate::{args, remote};
 
 #[derive(Debug, clap::Args)]
 pub(crate) struct Args {
-    /// Name of the daemon, or its id; all daemons of that name are meant.
+    /// Name of the daemon, or its id; a name selects all daemons of that name.
     daemon: String,
     #[command(flatten)]
     organization: args::Organization,

@@ -28,10 +28,10 @@ pub(crate) struct ListArgs {
     /// Most jobs to show.
     #[arg(short, long, env = env::PROVISIONER_JOB_LIST_LIMIT, default_value_t = 50, value_name = "NUMBER")]
     limit: u32,
-    /// Only jobs that this user asked for, by name or id.
+    /// Only jobs that this user initiated, by name or id.
     #[arg(short, long, env = env::PROVISIONER_JOB_LIST_INITIATOR, value_name = "USER")]
     initiator: Option<String>,
-    /// Say why each waiting job waits, and what to do about it.
+    /// Show why each waiting job waits, and what to do about it.
     #[arg(short, long)]
     explain: bool,
     #[command(flatten)]
@@ -48,7 +48,7 @@ pub(crate) struct CancelArgs {
     organization: args::Organization,
 }
 
-/// A job with what the CLI adds.
+/// A job with the fields that the CLI adds.
 #[derive(Serialize)]
 struct Row {
     #[serde(flatten)]
@@ -147,7 +147,7 @@ async fn list(ctx: &Context, args: ListArgs) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// The server sends the newest first; what runs or waits now stands at the end, next to the prompt.
+/// The server sends the newest first. Running and waiting jobs are printed last, next to the prompt.
 fn oldest_first(rows: &mut [Row]) {
     rows.sort_by_key(|row| row.job.created_at);
 }
@@ -181,7 +181,7 @@ fn explained(row: &Row) -> Vec<String> {
     lines
 }
 
-/// The server's words, which must not steer a terminal.
+/// A text of the server, which must not control the terminal.
 fn plain(text: &str) -> String {
     text.chars().map(|c| if c.is_control() { ' ' } else { c }).collect()
 }

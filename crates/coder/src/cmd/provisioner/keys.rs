@@ -16,14 +16,14 @@ use crate::{args, duration, env, remote};
 
 #[derive(Debug, clap::Subcommand)]
 pub(crate) enum Command {
-    /// Make a key and print its token, this once.
+    /// Create a key and print its token, which is shown only once.
     Create(CreateArgs),
     /// List keys.
     #[command(alias = "ls")]
     List(args::List<ProvisionerKey>),
-    /// Change until when and from where a key may be used, also for the daemons that are connected.
+    /// Change until when and from where a key may be used, also for connected daemons.
     Update(UpdateArgs),
-    /// Give a key a new token and print it, this once; the old one stays valid for a while.
+    /// Give a key a new token and print it, only once; the old one stays valid for a while.
     Rotate(RotateArgs),
     /// Delete a key.
     #[command(alias = "rm")]
@@ -47,7 +47,7 @@ pub(crate) struct CreateArgs {
     organization: args::Organization,
 }
 
-/// Arguments of `update`; what is not given stays.
+/// Arguments of `update`. Settings that are not given stay the same.
 #[derive(Debug, clap::Args)]
 #[command(group(clap::ArgGroup::new("change").required(true).multiple(true)))]
 pub(crate) struct UpdateArgs {
@@ -59,7 +59,7 @@ pub(crate) struct UpdateArgs {
     /// The key does not expire any more.
     #[arg(long, group = "change", conflicts_with = "expires_in")]
     never_expires: bool,
-    /// Network from which the key may be used, such as 10.0.0.0/8, instead of those it has; may be repeated.
+    /// Network from which the key may be used, such as 10.0.0.0/8; replaces the present ones; may be repeated.
     #[arg(long = "allow-address", value_delimiter = ',', value_name = "CIDR", group = "change")]
     allow_addresses: Vec<String>,
     /// The key may be used from everywhere.
@@ -121,7 +121,7 @@ pub(crate) async fn run(ctx: &Context, command: Command) -> anyhow::Result<()> {
     }
 }
 
-/// Reads `key=value` tags; the last of a name wins.
+/// Reads `key=value` tags. The last of several values of a key counts.
 pub(crate) fn tags(list: &[String]) -> anyhow::Result<BTreeMap<String, String>> {
     let pairs = list.iter().map(|text| tags::parse_pair(text.trim()));
     Ok(pairs.collect::<Result<_, _>>()?)
@@ -148,7 +148,7 @@ async fn create(ctx: &Context, args: CreateArgs) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// Whole seconds; a part of one counts as one, so that nothing short becomes nothing.
+/// Whole seconds, rounded up, so that a short duration does not become zero.
 fn seconds(duration: Duration) -> i64 {
     let rounded = duration.as_secs() + u64::from(duration.subsec_nanos() > 0);
     i64::try_from(rounded).unwrap_or(i64::MAX)

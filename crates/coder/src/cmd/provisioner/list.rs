@@ -21,7 +21,7 @@ pub(crate) struct Args {
     /// Only daemons in these statuses: idle, busy, offline.
     #[arg(short, long, env = env::PROVISIONER_LIST_STATUS, value_delimiter = ',', value_name = "STATUS")]
     status: Vec<String>,
-    /// Only daemons seen in this time.
+    /// Only daemons that were seen within this time.
     #[arg(short, long, env = env::PROVISIONER_LIST_MAX_AGE, value_parser = duration::parse, value_name = "DURATION")]
     max_age: Option<Duration>,
     #[command(flatten)]
@@ -97,7 +97,7 @@ fn status(row: &Row) -> String {
     words.join(", ")
 }
 
-/// How its versions differ from the server's; empty when they do not, or an official server did not say.
+/// How its versions differ from the server's; empty when they do not differ, or the server is an official one.
 fn skew(row: &Row) -> String {
     let Some(extras) = &row.daemon.extras else { return String::new() };
     let parts = [("version", &extras.version_skew), ("api", &extras.api_version_skew)];
@@ -105,7 +105,7 @@ fn skew(row: &Row) -> String {
     differs.map(|(what, skew)| format!("{what} {skew}")).collect::<Vec<_>>().join(", ")
 }
 
-/// Busy of all.
+/// Busy slots of all slots.
 fn slots(row: &Row) -> String {
     row.daemon
         .extras

@@ -17,9 +17,9 @@ pub(crate) enum Command {
     /// List daemons.
     #[command(alias = "ls")]
     List(list::Args),
-    /// Let a daemon finish what it has and leave.
+    /// Let a daemon finish its jobs and then disconnect.
     Drain(drain::Args),
-    /// Take a drain back.
+    /// End a drain: the daemon gets jobs again.
     Undrain(drain::Args),
     /// Manage the keys with which daemons join.
     #[command(alias = "key", subcommand_required = true, arg_required_else_help = true)]
@@ -27,7 +27,7 @@ pub(crate) enum Command {
         #[command(subcommand)]
         command: keys::Command,
     },
-    /// Look at and cancel jobs.
+    /// List and cancel jobs.
     #[command(alias = "job", subcommand_required = true, arg_required_else_help = true)]
     Jobs {
         #[command(subcommand)]

@@ -26,12 +26,12 @@ pub(super) struct Account {
     pub(super) client: Client,
 }
 
-/// Where `CODER_CONFIG_DIR` may point.
+/// The directory for `CODER_CONFIG_DIR`.
 pub(super) fn config_directory(directory: &Path) -> PathBuf {
     directory.join("config")
 }
 
-/// Makes the first user, or signs in as the one made earlier.
+/// Creates the first user, or signs in as the one of an earlier run.
 pub(super) async fn prepare(client: &Client, directory: &Path, url: &str) -> anyhow::Result<Account> {
     let file = directory.join("password");
     let password = if client.has_first_user().await? {

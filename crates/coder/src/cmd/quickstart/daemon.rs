@@ -1,4 +1,4 @@
-//! The external daemon of a quickstart: a process of its own, started with `coder provisioner start`.
+//! The external daemon of a quickstart: a separate process, started with `coder provisioner start`.
 
 use std::ffi::OsString;
 use std::path::{Path, PathBuf};
@@ -31,14 +31,14 @@ pub(super) fn cache(directory: &Path) -> PathBuf {
 /// The running process.
 pub(super) struct Daemon {
     child: Child,
-    /// Its standard input: the system closes it with this process, however that ends, and the daemon ends with it.
+    /// Its standard input. The system closes it when this process ends, even if it is killed, and then the daemon ends.
     _input: ChildStdin,
     pid: u32,
     log: PathBuf,
 }
 
 impl Daemon {
-    /// Starts it. The key goes through the environment, since everybody can see command lines.
+    /// Starts it. The key is passed in the environment, because other users can see command lines.
     pub(super) fn start(
         directory: &Path,
         url: &str,
@@ -50,7 +50,7 @@ impl Daemon {
         let mut command = Command::new(program);
         command.args(["provisioner", "start", "--name", NAME, "--cache-dir"]).arg(cache(directory));
         command.arg("--log-human").arg(&log);
-        // A session, tags or an organization of the person's own environment would contradict the key.
+        // A session, tags or an organization from the user's environment would contradict the key.
         for name in
             [env::SESSION_TOKEN, env::ORGANIZATION, env::PROVISIONERD_TAGS, env::PROVISIONER_DAEMON_PSK]
         {
@@ -61,7 +61,7 @@ impl Daemon {
         command.env(env::CONFIG_DIR, directory.join("daemon-config")).env("NO_PROXY", "127.0.0.1");
         command.arg("--end-with-stdin");
         command.stdin(Stdio::piped()).stdout(Stdio::null()).stderr(Stdio::null());
-        // Its own group: Ctrl-C reaches only us, and we end it in order.
+        // Its own process group: Ctrl-C reaches only this process, which stops the daemon in order.
         command.process_group(0).kill_on_drop(true);
         let mut child = command.spawn().context("start the daemon's process")?;
         // Waiting for a child closes its standard input, unless it is held separately.
@@ -100,8 +100,8 @@ impl Daemon {
         bail!("{outcome}: {}", self.last_line())
     }
 
-    /// Ends only when the process does, with the reason.
-    pub(super) async fn died(&mut self) -> anyhow::Error {
+    /// Waits for the end of the process. Returns the reason.
+    pub(super) async fn exited(&mut self) -> anyhow::Error {
         match self.child.wait().await {
             Ok(status) => anyhow::anyhow!("the daemon ended with {status}: {}", self.last_line()),
             Err(error) => anyhow::Error::new(error).context("wait for the daemon"),
@@ -113,7 +113,7 @@ impl Daemon {
         text.lines().last().unwrap_or("its log is empty").to_owned()
     }
 
-    /// Drains it; one that does not end in time is killed.
+    /// Drains it, and kills it when it does not end in time.
     pub(super) async fn stop(mut self) {
         if !matches!(self.child.try_wait(), Ok(None)) {
             return;

@@ -1,4 +1,5 @@
-//! What a quickstart shows: a scoped key, a tagged template, a workspace built from it. Used twice, it goes on.
+//! The demo of a quickstart: a scoped key, a tagged template, a workspace built from it. A second run continues with
+//! the existing ones.
 
 use std::collections::BTreeMap;
 
@@ -27,7 +28,7 @@ fn tags() -> BTreeMap<String, String> {
     BTreeMap::from([(TAG.0.to_owned(), TAG.1.to_owned())])
 }
 
-/// A fresh key; one of an earlier run is replaced, since its secret is not known any more.
+/// Creates a key. Replaces the key of an earlier run, whose secret is lost.
 pub(super) async fn key(client: &Client, organization: OrganizationId) -> anyhow::Result<Secret> {
     let keys = client.provisioner_keys(organization).await?;
     if keys.iter().any(|key| key.name == KEY_NAME) {
@@ -77,7 +78,7 @@ pub(super) struct Built {
     pub(super) worker_name: String,
 }
 
-/// Makes the workspace, or starts the one of an earlier run with the new version.
+/// Creates the workspace, or starts the one of an earlier run with the new version.
 pub(super) async fn workspace(
     client: &Client,
     printer: &Printer,

@@ -1,4 +1,5 @@
-//! The directory of a quickstart. A fresh one is removed at the end; what a killed quickstart left is removed by the next one.
+//! The directory of a quickstart. A temporary one is removed at the end. The next quickstart removes those of killed
+//! ones.
 
 use std::fs::{self, DirBuilder, File};
 use std::io;
@@ -13,10 +14,10 @@ use super::daemon;
 
 const PREFIX: &str = "coder-quickstart-";
 
-/// In a temporary directory, locked by its process. A directory without this file is never removed.
+/// A file in a temporary directory, locked by its process. A directory without this file is never removed.
 const LOCK: &str = "quickstart.lock";
 
-/// The directory with everything in it; a fresh one goes away with this value.
+/// The directory. A temporary one is removed on drop.
 pub(super) struct QuickstartDirectory {
     path: PathBuf,
     /// Whether a directory named with `--data-dir` did not exist before.
@@ -30,7 +31,7 @@ struct TemporaryDirectory {
 }
 
 impl QuickstartDirectory {
-    /// A directory named with `--data-dir`; it is kept, and can be used again.
+    /// A directory from `--data-dir`, which is kept and can be used again.
     pub(super) fn named(path: &Path) -> anyhow::Result<Self> {
         let is_new = !path.exists();
         let make = DirBuilder::new().recursive(true).mode(0o700).create(path);
@@ -49,10 +50,10 @@ impl QuickstartDirectory {
         &self.path
     }
 
-    /// Ends its use: a temporary one goes, and so does a named one that a failed start has made.
+    /// Ends its use. A temporary directory is removed, and so is a named one that a failed start has created.
     pub(super) fn leave(self, has_failed: bool) {
         if self.is_new && has_failed {
-            // Whatever cannot be removed was not made here.
+            // A directory that cannot be removed was not created here.
             let _ = fs::remove_dir_all(&self.path);
         }
     }
@@ -64,7 +65,7 @@ impl TemporaryDirectory {
             let dir = tempfile::Builder::new().prefix(PREFIX).tempdir_in(parent)?;
             let path = dir.path().join(LOCK);
             let lock = File::create_new(&path)?;
-            // Another quickstart that starts at this moment may take the directory for one that was left, and remove it.
+            // Another quickstart that starts at this moment may remove the directory as one of a killed quickstart.
             let is_ours = flock(&lock, FlockOperation::NonBlockingLockExclusive).is_ok()
                 && path
                     .metadata()
@@ -76,7 +77,7 @@ impl TemporaryDirectory {
     }
 }
 
-/// Removes what killed quickstarts of this user left, and says what that was.
+/// Removes the directories of this user's killed quickstarts. Returns their paths.
 pub(super) fn remove_orphans() -> Vec<PathBuf> {
     remove_orphans_in(&std::env::temp_dir())
 }
@@ -87,7 +88,7 @@ fn remove_orphans_in(parent: &Path) -> Vec<PathBuf> {
     dirs.map(|entry| entry.path()).filter(|dir| is_own(dir) && remove_unless_held(dir)).collect()
 }
 
-/// Others may make directories of that name here, and links.
+/// Other users may create directories and links of that name here.
 fn is_own(dir: &Path) -> bool {
     let own = rustix::process::geteuid().as_raw();
     dir.symlink_metadata().is_ok_and(|found| found.is_dir() && found.uid() == own)
@@ -95,7 +96,7 @@ fn is_own(dir: &Path) -> bool {
 
 fn remove_unless_held(dir: &Path) -> bool {
     let Some(_lock) = take(&dir.join(LOCK)) else { return false };
-    // Its daemon ends a moment later than it.
+    // Its daemon ends a moment later.
     let of_daemon = daemon::cache(dir).join("work/lock");
     let daemon = take(&of_daemon);
     let is_free = daemon.is_some() || !of_daemon.exists();

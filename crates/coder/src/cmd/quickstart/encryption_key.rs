@@ -11,10 +11,10 @@ use base64::prelude::BASE64_STANDARD;
 use coder_domain::secret::Secret;
 use coder_store::StateKeys;
 
-/// Beside the database, which is good enough for trying: elsewhere they belong apart.
+/// The key is beside the database, which is acceptable for a demo. In production, keep them apart.
 pub(super) const FILE: &str = "encryption-key";
 
-/// The key of this place, which is made when there is none.
+/// The key of this directory. Creates one if there is none.
 pub(super) fn of(directory: &Path) -> anyhow::Result<StateKeys> {
     let path = directory.join(FILE);
     let text = match fs::read_to_string(&path) {

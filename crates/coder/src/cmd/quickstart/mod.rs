@@ -32,7 +32,7 @@ use directory::QuickstartDirectory;
 
 #[derive(Debug, clap::Args)]
 pub(crate) struct Args {
-    /// Directory for everything; it is kept, and can be used again. Default: a fresh one that is removed at the end.
+    /// Directory for everything; it is kept, and can be used again. Default: a temporary one that is removed at the end.
     #[arg(long, value_name = "DIR")]
     data_dir: Option<PathBuf>,
     /// Address to listen on; default 127.0.0.1:3000, or a free port when that one is taken.
@@ -46,7 +46,8 @@ pub(crate) struct Args {
 
 pub(crate) fn run(ctx: &Context, args: Args) -> anyhow::Result<()> {
     for left in directory::remove_orphans() {
-        ctx.printer.note(&format!("Removed {}, which a quickstart left that was killed.", left.display()));
+        ctx.printer
+            .note(&format!("Removed {}, the directory of a quickstart that was killed.", left.display()));
     }
     let directory = match args.data_dir.as_deref() {
         Some(path) => QuickstartDirectory::named(path)?,
@@ -55,10 +56,10 @@ pub(crate) fn run(ctx: &Context, args: Args) -> anyhow::Result<()> {
     let log = directory.path().join("server.log").display().to_string();
     logging::install(&logging::Settings { human: log, ..logging::Settings::default() })?;
     let mut has_started = false;
-    let result = runtime::server()?.block_on(all(ctx, &args, directory.path(), &mut has_started));
+    let result = runtime::server()?.block_on(run_all(ctx, &args, directory.path(), &mut has_started));
     let has_failed = result.is_err() && !is_interrupted(&result);
     if has_failed {
-        // A temporary directory takes its logs with it.
+        // The logs are removed together with a temporary directory.
         log_tail(&ctx.printer, directory.path());
     }
     let path = directory.path().to_owned();
@@ -86,7 +87,7 @@ fn is_interrupted(result: &anyhow::Result<()>) -> bool {
     result.as_ref().is_err_and(|error| error.downcast_ref::<Canceled>().is_some())
 }
 
-async fn all(ctx: &Context, args: &Args, directory: &Path, has_started: &mut bool) -> anyhow::Result<()> {
+async fn run_all(ctx: &Context, args: &Args, directory: &Path, has_started: &mut bool) -> anyhow::Result<()> {
     let mut signals = Signals::take()?;
     find_terraform(args, &ctx.printer, directory).await?;
     let _lock = Lock::take(directory)?;
@@ -100,16 +101,16 @@ async fn all(ctx: &Context, args: &Args, directory: &Path, has_started: &mut boo
     let mut daemon = None;
     let result = tokio::select! {
         result = demonstrate(ctx, args, directory, &url, &mut daemon) => result,
-        request = signals.next() => Err(leave(request)),
+        request = signals.next() => Err(stop_reason(request)),
     };
     let result = match result {
         Ok(()) => {
             *has_started = true;
-            stay(&ctx.printer, &mut signals, daemon.as_mut()).await
+            wait_for_stop(&ctx.printer, &mut signals, daemon.as_mut()).await
         }
         Err(error) => Err(error),
     };
-    // The daemon first: it reports to the server how its job ended.
+    // The daemon stops first, because it reports the results of its jobs to the server.
     if let Some(daemon) = daemon {
         daemon.stop().await;
     }
@@ -119,14 +120,14 @@ async fn all(ctx: &Context, args: &Args, directory: &Path, has_started: &mut boo
     result.and(stopped.context("the server failed"))
 }
 
-fn leave(request: Request) -> anyhow::Error {
+fn stop_reason(request: Request) -> anyhow::Error {
     match request {
         Request::Cancel => Canceled::Interrupted.into(),
         Request::Drain => anyhow::anyhow!("stopped by a signal"),
     }
 }
 
-/// Before anything starts: without Terraform nothing can be shown.
+/// Checked before anything starts: nothing works without Terraform.
 async fn find_terraform(args: &Args, printer: &Printer, directory: &Path) -> anyhow::Result<()> {
     let cache = daemon::cache(directory);
     let mut config = coder_provisioner::Config::new("quickstart", &cache);
@@ -174,7 +175,7 @@ async fn demonstrate(
     daemon: &mut Option<Daemon>,
 ) -> anyhow::Result<()> {
     let printer = &ctx.printer;
-    // Nothing here may go through a proxy of the environment.
+    // Requests to this machine must not use a proxy of the environment.
     let options = Options { proxies: Proxies::none(), ..Options::default() };
     let anonymous = Client::new(url, None, options)?;
     let account = account::prepare(&anonymous, directory, url).await?;
@@ -202,7 +203,7 @@ async fn demonstrate(
     Ok(())
 }
 
-/// How this program is called: by its name where the shell finds it.
+/// How to call this program: by its name if the shell finds it.
 fn program() -> String {
     let name = || "coder".to_owned();
     let Ok(own) = std::env::current_exe() else { return name() };
@@ -238,7 +239,7 @@ fn summary(
     printer.data(&format!("Data       {}", directory.display()));
     printer.data("");
     let program = program();
-    printer.data("Go on in another terminal:");
+    printer.data("Continue in another terminal:");
     printer.data("");
     let config = account::config_directory(directory);
     for line in [
@@ -254,11 +255,15 @@ fn summary(
     printer.data("Press Ctrl-C here to stop everything.");
 }
 
-/// Waits for a signal; a daemon that dies meanwhile is an error.
-async fn stay(printer: &Printer, signals: &mut Signals, daemon: Option<&mut Daemon>) -> anyhow::Result<()> {
-    let died = async {
+/// Waits for a signal. A daemon that ends meanwhile is an error.
+async fn wait_for_stop(
+    printer: &Printer,
+    signals: &mut Signals,
+    daemon: Option<&mut Daemon>,
+) -> anyhow::Result<()> {
+    let exited = async {
         match daemon {
-            Some(daemon) => daemon.died().await,
+            Some(daemon) => daemon.exited().await,
             None => std::future::pending().await,
         }
     };
@@ -267,6 +272,6 @@ async fn stay(printer: &Printer, signals: &mut Signals, daemon: Option<&mut Daem
             printer.note("Stopping the daemon and the server.");
             Ok(())
         }
-        error = died => Err(error),
+        error = exited => Err(error),
     }
 }

@@ -1,4 +1,4 @@
-//! `coder server check`: whether the data keeps its rules.
+//! `coder server check`: checks the invariants of the database.
 
 use anyhow::bail;
 

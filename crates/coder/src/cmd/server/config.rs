@@ -1,4 +1,4 @@
-//! Turns flags into the server's configuration; all contradictions are found here, before anything starts.
+//! Converts flags into the server's configuration. All contradictions are found here, before anything starts.
 
 use std::net::{SocketAddr, ToSocketAddrs as _};
 
@@ -78,7 +78,7 @@ fn stun_servers(given: &[String]) -> Vec<String> {
 }
 
 fn listen(args: &Args) -> anyhow::Result<Listen> {
-    // The older flag wins when it is given, as people who use it have no reason to give the newer one.
+    // The older flag takes precedence, because users of it have no reason to give the newer one.
     let http = args.network.address.as_ref().unwrap_or(&args.network.http_address);
     let http = if http.is_empty() { None } else { Some(address(http).context("--http-address")?) };
     let https = if args.tls.tls_enable { Some(https(&args.tls)?) } else { None };

@@ -1,4 +1,4 @@
-//! `coder server create-admin-user`: another owner, made on the database. Servers may run meanwhile.
+//! `coder server create-admin-user`: creates another owner directly in the database. Servers may run meanwhile.
 
 use coder_domain::clock::{Clock as _, SystemClock};
 use coder_domain::names;
@@ -26,7 +26,7 @@ pub(crate) struct Args {
 
 pub(super) async fn run(ctx: &Context, flags: &Database, args: &Args) -> anyhow::Result<()> {
     let printer = &ctx.printer;
-    // A database that cannot be opened is found before anything is asked.
+    // The database is opened before any question, so that an error comes first.
     let store = database::open_existing(flags).await?;
     let made = async {
         let username = match &args.username {

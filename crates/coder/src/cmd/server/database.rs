@@ -1,4 +1,4 @@
-//! Which database the flags mean, and opening it.
+//! Opens the database of the flags.
 
 use std::fs;
 use std::os::unix::fs::DirBuilderExt as _;
@@ -16,8 +16,8 @@ use crate::env;
 /// The embedded database's file in the data directory.
 const FILE: &str = "coder.sqlite";
 
-/// Opens the database for a server: makes it when it is missing, brings its schema up to date, and locks its directory for
-/// as long as the second value lives.
+/// Opens the database for a server: creates it if it is missing, migrates its schema, and locks its directory until the
+/// second value is dropped.
 pub(crate) async fn open(flags: &Database) -> anyhow::Result<(Store, Option<Lock>)> {
     let config = config(flags)?;
     let directory = directory(flags)?;
@@ -31,14 +31,14 @@ pub(crate) async fn open(flags: &Database) -> anyhow::Result<(Store, Option<Lock
     Ok((store.with_context(|| format!("open the database ({})", name(&config)))?, lock))
 }
 
-/// Opens a database that a server has made. Nothing is made or changed by that.
+/// Opens a database that a server has created. Changes nothing.
 pub(crate) async fn open_existing(flags: &Database) -> anyhow::Result<Store> {
     let config = config(flags)?;
     let store = Store::open_existing(&config).await;
     store.with_context(|| format!("open the database ({})", name(&config)))
 }
 
-/// Keeps servers away from an embedded database as long as the value lives.
+/// Locks out servers from an embedded database until the value is dropped.
 pub(super) fn lock(flags: &Database) -> anyhow::Result<Option<Lock>> {
     directory(flags)?.as_deref().map(Lock::take).transpose()
 }

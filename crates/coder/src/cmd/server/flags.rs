@@ -15,7 +15,7 @@ use crate::{duration, env, logging};
 #[derive(Debug, ClapArgs)]
 #[command(args_conflicts_with_subcommands = true)]
 pub(crate) struct Args {
-    /// Something else than serving.
+    /// A task other than serving.
     #[command(subcommand)]
     pub(crate) command: Option<Subcommand>,
     #[command(flatten)]
@@ -25,7 +25,7 @@ pub(crate) struct Args {
     #[command(flatten)]
     pub(crate) database: Database,
     #[command(flatten)]
-    pub(crate) sessions: Sessions,
+    pub(crate) sessions: SessionFlags,
     #[command(flatten)]
     pub(crate) provisioning: Provisioning,
     #[command(flatten)]
@@ -34,14 +34,14 @@ pub(crate) struct Args {
     pub(crate) ignored: Ignored,
 }
 
-/// What can be done beside serving.
+/// The tasks other than serving.
 #[derive(Debug, clap::Subcommand)]
 pub(crate) enum Subcommand {
-    /// Check the data of a database for broken rules.
+    /// Check a database for violated invariants.
     Check,
-    /// Make a user who owns the deployment, on the database: for those who are locked out. The server may run meanwhile.
+    /// Create an owner directly in the database, for administrators who are locked out. The server may run meanwhile.
     CreateAdminUser(create_admin_user::Args),
-    /// Encrypt the states in a database with another key, or store them plain. The server may run meanwhile.
+    /// Encrypt the secrets in a database with another key, or decrypt them. The server may run meanwhile.
     States {
         #[command(subcommand)]
         command: states::Command,
@@ -55,7 +55,7 @@ pub(crate) struct Network {
     /// URL under which people and daemons reach the server.
     #[arg(long, env = env::ACCESS_URL, value_name = "URL")]
     pub(crate) access_url: Option<String>,
-    /// Send requests under another name to the access URL.
+    /// Redirect browsers that use another host name, or HTTP instead of HTTPS, to the access URL.
     #[arg(long, env = env::REDIRECT_TO_ACCESS_URL)]
     pub(crate) redirect_to_access_url: bool,
     /// Address to listen on; empty turns plain HTTP off.
@@ -76,7 +76,7 @@ pub(crate) struct Network {
     /// Turn all rate limits off.
     #[arg(long, env = env::DANGEROUS_DISABLE_RATE_LIMITS)]
     pub(crate) dangerous_disable_rate_limits: bool,
-    /// Lose every wake-up of waiting daemons and followers; only to measure what is found by looking alone.
+    /// Lose every wake-up of waiting daemons and followers; only for measurements of polling.
     #[arg(long, hide = true, env = env::DANGEROUS_DROP_WAKE_UPS)]
     pub(crate) dangerous_drop_wake_ups: bool,
     /// Serve Prometheus metrics.
@@ -107,7 +107,7 @@ pub(crate) struct Tls {
     /// Address to listen on for HTTPS.
     #[arg(long, env = env::TLS_ADDRESS, default_value = "127.0.0.1:3443", value_name = "HOST:PORT")]
     pub(crate) tls_address: String,
-    /// Certificate chain (PEM); may be repeated, each with a key.
+    /// Certificate chain (PEM); may be repeated, each one with a key.
     #[arg(long, env = env::TLS_CERT_FILE, value_delimiter = ',', value_name = "FILE")]
     pub(crate) tls_cert_file: Vec<PathBuf>,
     /// Private key (PEM) of the certificate at the same place.
@@ -116,7 +116,7 @@ pub(crate) struct Tls {
     /// Authorities (PEM) that sign client certificates.
     #[arg(long, env = env::TLS_CLIENT_CA_FILE, value_name = "FILE")]
     pub(crate) tls_client_ca_file: Option<PathBuf>,
-    /// What is asked of clients: none, request, require-any, verify-if-given, require-and-verify.
+    /// Which certificate clients must present: none, request, require-any, verify-if-given, require-and-verify.
     #[arg(long, env = env::TLS_CLIENT_AUTH, default_value = "none", hide_possible_values = true, value_name = "POLICY")]
     pub(crate) tls_client_auth: ClientAuthPolicy,
     /// Oldest TLS version: tls12 or tls13.
@@ -127,7 +127,7 @@ pub(crate) struct Tls {
     pub(crate) strict_transport_security: u64,
 }
 
-/// Where the data is; also of `coder server check`.
+/// The location of the data; also for the subcommands.
 #[derive(Clone, Debug, ClapArgs)]
 #[command(next_help_heading = "Database")]
 pub(crate) struct Database {
@@ -140,7 +140,7 @@ pub(crate) struct Database {
     /// Directory of the embedded database; default ~/.local/share/coder.
     #[arg(long, env = env::DATA_DIR, global = true, value_name = "DIR")]
     pub(crate) data_dir: Option<PathBuf>,
-    /// How the embedded database is written: normal, or full, which survives power cuts without any loss.
+    /// How the embedded database is written: normal, or full, which loses nothing in a power failure.
     #[arg(long, env = env::SQLITE_SYNCHRONOUS, default_value = "normal", global = true, hide_possible_values = true, value_name = "MODE")]
     pub(crate) sqlite_synchronous: Synchronous,
     /// Keys that encrypt the stored secrets, each 32 bytes in base64; the first encrypts, all decrypt.
@@ -186,11 +186,11 @@ fn secret(text: &str) -> Result<Secret, std::convert::Infallible> {
 /// Sessions and passwords.
 #[derive(Debug, ClapArgs)]
 #[command(next_help_heading = "Sessions")]
-pub(crate) struct Sessions {
-    /// How long a log-in is valid.
+pub(crate) struct SessionFlags {
+    /// Lifetime of a session.
     #[arg(long, env = env::SESSION_DURATION, default_value = "24h", value_parser = duration::parse, value_name = "DURATION")]
     pub(crate) session_duration: Duration,
-    /// Use does not push the end of a session forward.
+    /// Do not extend sessions when they are used.
     #[arg(long, env = env::DISABLE_SESSION_EXPIRY_REFRESH)]
     pub(crate) disable_session_expiry_refresh: bool,
     /// Longest lifetime of a token.
@@ -199,13 +199,13 @@ pub(crate) struct Sessions {
     /// Longest lifetime of an owner's token.
     #[arg(long, env = env::MAX_ADMIN_TOKEN_LIFETIME, default_value = "168h", value_parser = duration::parse, value_name = "DURATION")]
     pub(crate) max_admin_token_lifetime: Duration,
-    /// Lifetime of a token that asked for none.
+    /// Default lifetime of a token.
     #[arg(long, env = env::DEFAULT_TOKEN_LIFETIME, default_value = "168h", value_parser = duration::parse, value_name = "DURATION")]
     pub(crate) default_token_lifetime: Duration,
-    /// Nobody logs in with a password.
+    /// Turn logging in with a password off.
     #[arg(long, env = env::DISABLE_PASSWORD_AUTH)]
     pub(crate) disable_password_auth: bool,
-    /// Have cookies sent over HTTPS only, even if the access URL is not https.
+    /// Send cookies over HTTPS only, even if the access URL is not https.
     #[arg(long, env = env::SECURE_AUTH_COOKIE)]
     pub(crate) secure_auth_cookie: bool,
     /// SameSite of the session cookie: lax or none.
@@ -229,16 +229,16 @@ pub(crate) struct Provisioning {
     /// Time Terraform has to stop when its job is canceled; then it is killed.
     #[arg(long, env = env::PROVISIONER_FORCE_CANCEL_INTERVAL, default_value = "10m", value_parser = duration::parse, value_name = "DURATION")]
     pub(crate) provisioner_force_cancel_interval: Duration,
-    /// How often hung jobs are looked for.
+    /// Interval of the search for hung jobs.
     #[arg(long, hide = true, env = env::JOB_HANG_DETECTOR_INTERVAL, default_value = "1m", value_parser = duration::parse, value_name = "DURATION")]
     pub(crate) job_hang_detector_interval: Duration,
-    /// Silence after which a started job is failed.
+    /// Time without a heartbeat after which a started job fails.
     #[arg(long, env = env::JOB_HUNG_AFTER, default_value = "5m", value_parser = duration::parse, value_name = "DURATION")]
     pub(crate) job_hung_after: Duration,
-    /// Time in which nothing that could run a waiting job was seen, after which it is failed.
+    /// Time after which a waiting job fails when no daemon that can run it was seen.
     #[arg(long, env = env::JOB_PENDING_AFTER, default_value = "30m", value_parser = duration::parse, value_name = "DURATION")]
     pub(crate) job_pending_after: Duration,
-    /// Time that a daemon whose connection was cut has to come back to its jobs before they fail.
+    /// Time in which a disconnected daemon may reconnect before its jobs fail.
     #[arg(long, env = env::DAEMON_GRACE, default_value = "2m", value_parser = duration::parse, value_name = "DURATION")]
     pub(crate) daemon_grace: Duration,
     /// Most bytes of log that one job may keep, in MiB; later lines are dropped, and the log says so.
@@ -279,7 +279,7 @@ pub(crate) struct Logs {
 }
 
 impl Logs {
-    /// As the log wants them.
+    /// The settings of the log.
     pub(crate) fn settings(&self, verbose: bool) -> logging::Settings {
         logging::Settings {
             human: self.log_human.clone(),

@@ -1,5 +1,5 @@
-//! One server for each data directory: a second one would hand out the same jobs again. The lock is the kernel's and ends with
-//! the process, however that ends; the file holds the process id of the holder.
+//! One server for each data directory: a second one would hand out the same jobs again. The kernel holds the lock and
+//! releases it when the process ends, even if it is killed. The file contains the process id of the holder.
 
 use std::fs::{File, OpenOptions, TryLockError};
 use std::io::{ErrorKind, Read as _, Seek as _, Write as _};
@@ -13,15 +13,15 @@ const FILE: &str = "coder.lock";
 /// Longest process id that is read.
 const LONGEST: u64 = 32;
 
-/// The data directory belongs to this process as long as this value lives.
+/// The lock of the data directory, until it is dropped.
 #[derive(Debug)]
 pub(crate) struct Lock {
-    /// None where the file system has no locks.
+    /// None if the file system has no locks.
     _file: Option<File>,
 }
 
 impl Lock {
-    /// Takes the lock of a data directory that exists.
+    /// Locks an existing data directory.
     pub(crate) fn take(directory: &Path) -> anyhow::Result<Self> {
         let path = directory.join(FILE);
         let mut options = OpenOptions::new();
@@ -56,13 +56,13 @@ impl Lock {
 /// Describes the process that has the lock.
 fn holder(file: &File) -> String {
     let mut text = String::new();
-    // Only a help for people: the lock itself decides.
+    // Only a hint for people. The lock itself decides.
     let read = file.take(LONGEST).read_to_string(&mut text);
     let pid = read.ok().and_then(|_| text.trim().parse::<u32>().ok());
     pid.map_or_else(|| "another server".to_owned(), |pid| format!("another server, process {pid},"))
 }
 
-/// What network file systems without a lock service answer.
+/// The errors of network file systems without a lock service.
 fn has_no_locks(error: &std::io::Error) -> bool {
     error.kind() == ErrorKind::Unsupported || error.raw_os_error() == Some(libc::ENOLCK)
 }
@@ -79,7 +79,7 @@ mod tests {
         assert!(refused.contains(&format!("process {},", std::process::id())), "{refused}");
         assert!(refused.contains(&directory.path().display().to_string()), "{refused}");
         drop(first);
-        // What the file says is no lock.
+        // The content of the file is not the lock.
         std::fs::write(directory.path().join(FILE), "not a process id, and longer than any that there is\n")
             .unwrap();
         let again = Lock::take(directory.path()).unwrap();

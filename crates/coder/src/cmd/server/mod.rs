@@ -130,7 +130,7 @@ async fn finish(
     running.await.context("the server's task ended")?.context("the server failed")
 }
 
-/// Tells people where to go; the log alone is too much to read.
+/// Prints the URL for people, because it is hard to find in the log.
 fn announce(ctx: &Context, handle: &coder_server::Handle, access_url: Option<&url::Url>) {
     let local = handle.http.map(|address| format!("http://{address}"));
     let secure = handle.https.map(|address| format!("https://{address}"));

@@ -1,4 +1,4 @@
-//! `coder server states`: brings the secrets in the database, states among them, under the keys that are configured now.
+//! `coder server states`: re-encrypts the secrets in the database, including states, with the configured keys.
 
 use clap::Subcommand;
 use coder_domain::clock::{Clock as _, SystemClock};
@@ -8,12 +8,12 @@ use super::database;
 use super::flags::Database;
 use crate::context::Context;
 
-/// What to do with the states.
+/// The action.
 #[derive(Debug, Clone, Copy, Subcommand)]
 pub(crate) enum Command {
-    /// Encrypt all values with the first of the given keys; then the others are not needed any more.
+    /// Encrypt all secrets with the first of the given keys. The others are not needed any more then.
     Rotate,
-    /// Store all values plain, so that no key is needed any more.
+    /// Decrypt all secrets, so that no key is needed any more.
     Decrypt,
 }
 
@@ -28,7 +28,7 @@ pub(super) async fn run(ctx: &Context, flags: &Database, command: Command) -> an
         Command::Decrypt => StateKeys::default(),
     };
     let store = database::open_existing(flags).await?;
-    // A server that runs with keys would encrypt again.
+    // A running server with keys would encrypt new values again.
     let _lock = if to.is_empty() { database::lock(flags)? } else { None };
     let rotated = encryption::rotate(&store, &to, SystemClock.now()).await;
     store.close().await;

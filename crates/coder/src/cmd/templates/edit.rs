@@ -1,4 +1,4 @@
-//! `coder templates edit`: what is not given stays.
+//! `coder templates edit`: settings that are not given stay the same.
 
 use std::time::Duration;
 
@@ -28,7 +28,7 @@ pub(crate) struct Args {
     /// New icon: a URL or a path on the server.
     #[arg(long, value_name = "URL")]
     icon: Option<String>,
-    /// Why the template must not be used any more; empty takes that back.
+    /// Why the template must not be used any more; empty ends the deprecation.
     #[arg(long, value_name = "TEXT")]
     deprecated: Option<String>,
     /// Time after which a started workspace stops by default.
@@ -43,22 +43,22 @@ pub(crate) struct Args {
     /// Time after which a dormant workspace is deleted.
     #[arg(long, value_parser = duration::parse, value_name = "DURATION")]
     dormancy_auto_deletion: Option<Duration>,
-    /// Weekdays on which workspaces may start by themselves, separated by commas; `all` for all.
+    /// Weekdays on which workspaces may start automatically, separated by commas; `all` for all.
     #[arg(long, value_delimiter = ',', value_name = "WEEKDAYS")]
     autostart_requirement_weekdays: Option<Vec<String>>,
     /// Weekdays on which workspaces must stop, separated by commas; `none` for none.
     #[arg(long, value_delimiter = ',', value_name = "WEEKDAYS")]
     autostop_requirement_weekdays: Option<Vec<String>>,
-    /// Every how many weeks workspaces must stop.
+    /// Interval in weeks at which workspaces must stop.
     #[arg(long, value_name = "NUMBER")]
     autostop_requirement_weeks: Option<i64>,
     /// Whether users may cancel builds of their workspaces.
     #[arg(long, num_args = 0..=1, require_equals = true, default_missing_value = "true", value_parser = boolean, value_name = "BOOL")]
     allow_user_cancel_workspace_jobs: Option<bool>,
-    /// Whether users may choose when their workspaces start by themselves.
+    /// Whether users may choose when their workspaces start automatically.
     #[arg(long, num_args = 0..=1, require_equals = true, default_missing_value = "true", value_parser = boolean, value_name = "BOOL")]
     allow_user_autostart: Option<bool>,
-    /// Whether users may choose when their workspaces stop by themselves.
+    /// Whether users may choose when their workspaces stop automatically.
     #[arg(long, num_args = 0..=1, require_equals = true, default_missing_value = "true", value_parser = boolean, value_name = "BOOL")]
     allow_user_autostop: Option<bool>,
     /// Whether workspaces always start with the active version.
@@ -87,7 +87,7 @@ pub(crate) async fn run(ctx: &Context, args: Args) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// The template as it is: the server takes what is missing as empty or false.
+/// The present settings: the server reads a missing field as empty or false.
 fn request(template: &Template) -> UpdateTemplateRequest {
     UpdateTemplateRequest {
         name: template.name.clone(),

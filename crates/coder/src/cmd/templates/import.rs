@@ -1,4 +1,4 @@
-//! One import: make the version, follow its job, ask for missing variables, cancel on Ctrl-C.
+//! One import: creates the version, follows its job, asks for missing variables, cancels on Ctrl-C.
 
 use std::collections::BTreeMap;
 
@@ -17,16 +17,16 @@ use crate::terminal::output::Style;
 use crate::terminal::resource_tree::Persistent;
 use crate::terminal::{prompt, resource_tree};
 
-/// The code that asks for values of variables (http-api 6.3).
+/// The error code for missing values of variables (http-api 6.3).
 const NEEDS_VARIABLES: &str = "REQUIRED_TEMPLATE_VARIABLES";
 
 /// What to import.
 pub(crate) struct Source {
-    /// Where.
+    /// The organization.
     pub(crate) organization: OrganizationId,
-    /// The version to make, without variable values.
+    /// The version to create, without variable values.
     pub(crate) request: CreateTemplateVersionRequest,
-    /// Whether missing variables may be asked for.
+    /// Whether the command may ask for missing variables.
     pub(crate) may_ask: bool,
 }
 
@@ -45,7 +45,7 @@ pub(crate) async fn run(
             follow::warn_unmatched(&ctx.printer, &version.job, matched);
         }
         let job = until_done(ctx, client, version.id).await?;
-        // What a template declares is known when its root module was read.
+        // The declared variables are known after the root module was read.
         let is_read = job.status == Status::Succeeded || job.error_code == NEEDS_VARIABLES;
         let is_of_use = is_read && (job.error_code == NEEDS_VARIABLES || !values.is_empty());
         let declared = if is_of_use { client.version_variables(version.id).await? } else { Vec::new() };
@@ -58,7 +58,7 @@ pub(crate) async fn run(
         if job.error_code == NEEDS_VARIABLES {
             let missing = missing(declared, &values);
             if !missing.is_empty() {
-                // They have been mentioned.
+                // They were already reported.
                 values.retain(|name, _| !unknown.contains(name));
                 ask(ctx, &missing, &mut values, source.may_ask)?;
                 continue;
@@ -75,7 +75,7 @@ pub(crate) async fn run(
     }
 }
 
-/// Follows; Ctrl-C cancels the job and waits for its end.
+/// Follows the job. Ctrl-C cancels it and waits for its end.
 async fn until_done(
     ctx: &Context,
     client: &Client,
@@ -106,7 +106,7 @@ fn missing(
     declared
 }
 
-/// Given values that no variable takes, as after a slip of the pen.
+/// Given values without a variable, for example after a typing error.
 fn undeclared(declared: &[TemplateVersionVariable], values: &BTreeMap<String, String>) -> Vec<String> {
     let known = |name: &&String| declared.iter().any(|variable| variable.name == **name);
     values.keys().filter(|name| !known(name)).cloned().collect()

@@ -1,4 +1,4 @@
-//! `coder templates init`: an example as a start.
+//! `coder templates init`: writes an example template.
 
 use std::fs;
 use std::path::PathBuf;

@@ -15,7 +15,7 @@ pub(crate) struct Args {
     table: table::Options<Row>,
 }
 
-/// A template as official clients print it with `-o json`: an object in an object.
+/// A template in the JSON of official clients: an object inside an object.
 #[derive(Serialize)]
 struct Row {
     #[serde(rename = "Template")]

@@ -20,7 +20,7 @@ use crate::context::Context;
 pub(crate) enum Command {
     /// Write an example template into a directory.
     Init(init::Args),
-    /// Make a template, or a new version of one, from a directory.
+    /// Create a template, or a new version of one, from a directory.
     Push(push::Args),
     /// Pack a template with its modules and providers into one file, for daemons without a network.
     #[cfg(feature = "server")]
@@ -30,20 +30,20 @@ pub(crate) enum Command {
     Create(push::Args),
     /// Download the source of a template.
     Pull(pull::Args),
-    /// Change what a template is called, shows and allows.
+    /// Change the name, description and settings of a template.
     Edit(edit::Args),
-    /// Hide failed or unused versions of templates.
+    /// Archive failed or unused versions of templates.
     Archive(archive::Args),
     /// List templates.
     #[command(alias = "ls")]
     List(list::Args),
-    /// Look at a template's versions, and choose the active one.
+    /// List a template's versions, and choose the active one.
     #[command(alias = "version", subcommand_required = true, arg_required_else_help = true)]
     Versions {
         #[command(subcommand)]
         command: versions::Command,
     },
-    /// Look at a template's presets.
+    /// List a template's presets.
     #[command(alias = "preset", subcommand_required = true, arg_required_else_help = true)]
     Presets {
         #[command(subcommand)]

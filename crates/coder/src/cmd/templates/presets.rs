@@ -27,7 +27,7 @@ pub(crate) struct ListArgs {
     table: table::Options<Row>,
 }
 
-/// A preset as official clients print it with `-o json`: an object in an object.
+/// A preset in the JSON of official clients: an object inside an object.
 #[derive(Serialize)]
 struct Row {
     #[serde(rename = "TemplatePreset")]

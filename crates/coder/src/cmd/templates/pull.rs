@@ -16,7 +16,7 @@ pub(crate) struct Args {
     template: String,
     /// Directory to write; default one with the template's name.
     destination: Option<PathBuf>,
-    /// Version to pull, by name; `active` and `latest` stand for those.
+    /// Version to pull, by name, or `active` or `latest`.
     #[arg(long, default_value = "active", value_name = "NAME")]
     version: String,
     /// Write a tar archive to standard output.
@@ -68,7 +68,7 @@ pub(crate) async fn run(ctx: &Context, args: Args) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// Writes the files of an archive below `directory`, and nowhere else.
+/// Writes the files of an archive below `directory`, and never outside of it.
 fn unpack(archive: &[u8], directory: &Path) -> anyhow::Result<()> {
     fs::create_dir_all(directory).with_context(|| format!("make {}", directory.display()))?;
     let mut archive = tar::Archive::new(archive);
@@ -92,7 +92,7 @@ mod tests {
         let mut header = tar::Header::new_gnu();
         header.set_size(4);
         header.set_mode(0o644);
-        // The library itself refuses to write such names.
+        // The library refuses to write such names.
         header.as_old_mut().name[..name.len()].copy_from_slice(name.as_bytes());
         header.set_cksum();
         tar.append(&header, &b"text"[..]).unwrap();

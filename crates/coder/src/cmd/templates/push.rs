@@ -21,9 +21,9 @@ use crate::terminal::output::Style;
 use crate::terminal::{output, prompt, spinner};
 use crate::{args, remote};
 
-/// What the message says when none is given.
+/// The default message.
 const MESSAGE: &str = "Uploaded from the CLI";
-/// Largest archive taken from standard input; servers take no larger one.
+/// The largest archive that is read from standard input. Servers accept no larger one.
 const LARGEST: u64 = files::MAX_UPLOAD as u64;
 
 #[derive(Debug, clap::Args)]
@@ -33,7 +33,7 @@ pub(crate) struct Args {
     /// Directory with the template, or a tar or zip archive of one, as `coder templates bundle` writes it; `-` reads it from standard input.
     #[arg(short, long, default_value = ".", value_name = "DIR")]
     directory: PathBuf,
-    /// Name of the version; default one that the server makes up.
+    /// Name of the version; default a generated one.
     #[arg(long, value_name = "NAME")]
     name: Option<String>,
     /// What changed.
@@ -49,13 +49,13 @@ pub(crate) struct Args {
     /// YAML file with values of Terraform variables.
     #[arg(long, alias = "values-file", value_name = "FILE")]
     variables_file: Option<PathBuf>,
-    /// Tag that a daemon must have to run this template's jobs, as key=value; may be repeated. `-` takes all tags off.
+    /// Tag that a daemon must have to run this template's jobs, as key=value; may be repeated. `-` removes all tags.
     #[arg(long = "provisioner-tag", value_delimiter = ',', value_name = "KEY=VALUE")]
     provisioner_tags: Vec<String>,
     /// Do not warn about a missing lock file.
     #[arg(long)]
     ignore_lockfile: bool,
-    /// Accepted for compatibility: push makes a template that does not exist.
+    /// Accepted for compatibility: push creates a template that does not exist.
     #[arg(long, hide = true)]
     create: bool,
     /// Do not ask.
@@ -66,7 +66,7 @@ pub(crate) struct Args {
 }
 
 impl Args {
-    /// The organization asked for.
+    /// The requested organization.
     pub(crate) fn organization(&self) -> Option<&str> {
         self.organization.org.as_deref()
     }
@@ -137,7 +137,7 @@ fn is_zip(archive: &[u8]) -> bool {
     archive.starts_with(b"PK\x03\x04")
 }
 
-/// Insists on a tar archive from its beginning to its end.
+/// Checks that the whole file is a valid tar archive.
 fn whole(archive: &[u8]) -> anyhow::Result<()> {
     anyhow::ensure!(
         !archive.starts_with(&[0x1f, 0x8b]),
@@ -175,7 +175,7 @@ pub(crate) async fn into(
     args: Args,
 ) -> anyhow::Result<()> {
     let existing = remote::found(client.template_by_name(organization.id, name).await)?;
-    // Everything that can be wrong here is found before anything is asked or sent.
+    // All local errors are found before any question or request.
     let archive = args.archive(ctx)?;
     let root: Option<&Path> = args.directory.is_dir().then_some(&args.directory);
     let flags: Vec<_> = args
@@ -219,7 +219,7 @@ fn request(
     }
 }
 
-/// Given tags; else those of the active version; `-` alone means none (http-api 5.6).
+/// The given tags, or else those of the active version. `-` alone means no tags (http-api 5.6).
 async fn tags(
     client: &Client,
     existing: Option<&Template>,

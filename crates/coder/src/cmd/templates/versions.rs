@@ -13,11 +13,11 @@ pub(crate) enum Command {
     /// List a template's versions, oldest first.
     #[command(alias = "ls")]
     List(ListArgs),
-    /// Make a version the one that new workspaces and updates use.
+    /// Make a version the active one, which new workspaces and updates use.
     Promote(PromoteArgs),
-    /// Hide versions that neither the template nor a workspace uses.
+    /// Archive versions that neither the template nor a workspace uses.
     Archive(ArchiveArgs),
-    /// Show archived versions again.
+    /// Unarchive versions.
     Unarchive(ArchiveArgs),
 }
 

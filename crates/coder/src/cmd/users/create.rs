@@ -10,7 +10,7 @@ use crate::terminal::output::Style;
 use crate::terminal::prompt;
 use crate::{args, remote};
 
-/// Characters of a password that is made here.
+/// The length of a generated password.
 const PASSWORD_CHARACTERS: usize = 20;
 
 #[derive(Debug, clap::Args)]

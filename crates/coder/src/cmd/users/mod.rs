@@ -1,4 +1,4 @@
-//! `coder users`: making, showing and managing accounts.
+//! `coder users`: creating, showing and managing accounts.
 
 mod change;
 mod create;
@@ -14,16 +14,16 @@ use crate::terminal::table::{Column, Listed};
 
 #[derive(Debug, clap::Subcommand)]
 pub(crate) enum Command {
-    /// Make an account; without --password a random one is made and shown.
+    /// Create an account; without --password a random password is generated and shown.
     Create(create::Args),
     /// List accounts.
     #[command(alias = "ls")]
     List(list::Args),
     /// Show one account.
     Show(show::Args),
-    /// Lock an account: nobody can use it until it is activated again.
+    /// Suspend an account: it cannot be used until it is activated again.
     Suspend(change::StatusArgs),
-    /// Unlock an account.
+    /// Activate a suspended account.
     Activate(change::StatusArgs),
     /// Delete an account that owns no workspaces.
     #[command(alias = "rm")]

@@ -10,7 +10,7 @@ use crate::terminal::prompt;
 pub(crate) struct Args {
     /// User name or id.
     user: String,
-    /// The complete new set, separated by commas; `member` alone takes all others away.
+    /// The complete new set, separated by commas; `member` alone removes all others.
     #[arg(long, required = true, value_delimiter = ',', value_name = "ROLES")]
     roles: Vec<String>,
     /// Do not ask.
@@ -18,7 +18,7 @@ pub(crate) struct Args {
     yes: bool,
 }
 
-/// The role that everybody has.
+/// The role that every user has.
 const IMPLIED: &str = "member";
 
 pub(super) async fn run(ctx: &Context, args: Args) -> anyhow::Result<()> {

@@ -23,7 +23,7 @@ pub(crate) async fn run(ctx: &Context, args: Args) -> anyhow::Result<()> {
     }
     let mut names = Vec::new();
     for id in &user.organization_ids {
-        // Who may see the account need not see all of its organizations.
+        // A caller who may see the account may not see all of its organizations.
         let found = remote::found(client.organization(&id.to_string()).await)?;
         names.push(found.map_or_else(|| id.to_string(), |organization| organization.name));
     }

@@ -235,14 +235,14 @@ impl Steps<'_> {
         seeding: &SeedState,
         log: &StageLog,
     ) -> Result<bool, StepError> {
-        let fillings = self.tools.cache.scratch.clone();
+        let scratch_dirs = self.tools.cache.scratch.clone();
         let mut text = format!("module \"{ALONE_KEY}\" {{\n  source = {}\n", literal::quote(&wanted.source));
         if let Some(version) = &wanted.version {
             text.push_str(&format!("  version = {}\n", literal::quote(version)));
         }
         text.push_str("}\n");
         let with_writable = blocking(move || {
-            let made = fillings.make().and_then(|with_writable| {
+            let made = scratch_dirs.make().and_then(|with_writable| {
                 std::fs::write(with_writable.dir().join("main.tf"), text)?;
                 Ok(with_writable)
             });

@@ -36,7 +36,7 @@ pub(super) fn watch(app: &App, jobs: Vec<(JobId, Lifecycle)>) -> usize {
     let (limits, watched_since) = (app.config.provisioning.limits(), app.scheduler.watched_since());
     let deadline = |(id, state): (JobId, Lifecycle)| Some((id, state.deadline(&limits, watched_since)?));
     let mut watched: Vec<_> = jobs.into_iter().filter_map(deadline).collect();
-    // Each sign of life would move the deadline of a connected daemon's job.
+    // Each heartbeat would move the deadline of a connected daemon's job.
     watched.retain(|(_, deadline)| !matches!(deadline.ending.cause, Cause::Hung(_)));
     watched.sort_by_key(|(_, deadline)| deadline.at);
     let count = watched.len();

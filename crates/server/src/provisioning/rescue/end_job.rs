@@ -26,7 +26,7 @@ pub async fn end_job(app: &App, id: JobId, ending: &Ending) -> Result<bool, Erro
     let now = app.now();
     let error = ending.cause.error();
     let ended = transaction!(app.store, Error, |tx| {
-        // The guard of this statement decides. Whoever passes it writes the lines.
+        // The guard of this statement decides: the caller that passes it writes the lines.
         jobs::give_up(tx, id, ending.guard, &error, now).await?;
         let stage = logs::find_last(tx, id).await?.map(|last| last.line.stage);
         let stage = stage.filter(|stage| !stage.is_empty()).unwrap_or_else(|| "Unknown".to_owned());

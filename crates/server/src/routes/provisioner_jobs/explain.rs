@@ -21,7 +21,7 @@ use crate::provisioning::session::presence::STALE_AFTER;
 use crate::routes::organizations;
 
 /// `GET /organizations/{organization}/provisionerjobs/{job}/explain`: for those who may see the jobs list, and for
-/// whoever asked for the job.
+/// the initiator of the job.
 pub async fn explain(State(app): State<App>, caller: Caller, names: Names) -> Result<Json<JobExplanation>> {
     let [organization, job] = names.take()?;
     let job: JobId = id(&job)?;

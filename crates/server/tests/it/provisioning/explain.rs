@@ -152,7 +152,7 @@ on_both_engines! {
 }
 
 #[tokio::test]
-async fn whoever_asked_for_a_job_may_know_why_it_waits_and_other_members_may_not() {
+async fn only_the_initiator_and_admins_may_read_why_a_job_waits() {
     let server = TestServer::sqlite().await;
     let owner = server.owner().await;
     let (_, version) = server.template(&owner, "t").await;

@@ -25,7 +25,8 @@ mod pools;
 /// Functions that give nothing to compare: the time, what Terraform hides, and a template that must be a reference.
 const NOT_COMPARABLE: [&str; 4] = ["timestamp", "sensitive", "nonsensitive", "templatestring"];
 
-/// What may be left to Terraform, by a part of the reason; anything else must have a value here.
+/// Reasons for which an expression may be left to Terraform, by a part of the text. Every other expression must have a
+/// value here.
 const LEFT_TO_TERRAFORM: [&str; 13] = [
     "an index may be negative",
     "IPv4 addresses written as IPv6",

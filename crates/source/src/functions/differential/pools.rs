@@ -1,5 +1,6 @@
-//! What arguments are chosen from: for each function where any text or number would seldom fit, texts and numbers that are
-//! valid, nearly so, or where implementations differ. One table, so that all tried arguments are visible.
+//! The pools of arguments. Functions for which arbitrary texts or numbers are seldom valid have their own pools, with
+//! texts and numbers that are valid, nearly so, or where implementations differ. One table, so that all tried arguments
+//! are visible.
 
 pub(super) const NUMBERS: &[&str] = &[
     "0",

@@ -82,7 +82,7 @@ impl Inner {
                 registered.client.notify(Notification::Pong(data));
                 Ok(())
             }
-            // The home region matters to nobody here; a pong has been noted as a sign of life.
+            // The relay does not use the home region; a pong counts as activity.
             Frame::NotePreferred(_) | Frame::Pong(_) | Frame::KeepAlive | Frame::Unknown(_) => Ok(()),
             _ => Err(Error::Unexpected),
         }

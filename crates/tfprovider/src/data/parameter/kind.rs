@@ -45,7 +45,7 @@ fn is_number(text: &str) -> bool {
         && plain.parse::<f64>().is_ok_and(|number| number.is_finite() || is_word(&plain))
 }
 
-/// An underscore stands between two digits, or after a prefix.
+/// An underscore must be between two digits or after a prefix.
 fn without_underscores(text: &str, after_prefix: bool) -> Option<String> {
     let is_digit = |c: char| {
         if after_prefix { c.is_ascii_hexdigit() } else { c.is_ascii_digit() }

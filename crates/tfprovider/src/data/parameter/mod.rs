@@ -50,7 +50,11 @@ pub(super) fn data_source() -> DataSource {
             .default(Value::Bool(false)),
         Attribute::optional("ephemeral", Bool, "Whether a value is good for one build only.")
             .default(Value::Bool(false)),
-        Attribute::optional("default", Text, "Used when nobody chooses; without it somebody must."),
+        Attribute::optional(
+            "default",
+            Text,
+            "The default value. Without a default, the user must choose one.",
+        ),
         Attribute::optional("icon", Text, "Address of an image.").check(Check::Url),
         Attribute::optional("order", Number, "Position in the form; lower comes first."),
         Attribute::computed("optional", Bool, "Whether there is a default."),

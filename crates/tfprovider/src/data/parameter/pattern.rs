@@ -1,15 +1,16 @@
 //! Regular expressions as template authors write them, in Go's syntax, for an engine with a slightly different one.
 //!
-//! Both are built alike. What differs is rewritten: `\d`, `\w`, `\s` and `\b` mean ASCII only, `\Q…\E` quotes, a brace that
-//! begins no repetition is a brace, an escaped punctuation mark is that mark, and brackets in classes do not nest. What only
-//! our engine would take is refused: a repetition of a repetition, and flags of its own.
+//! Both have nearly the same syntax. Differences are rewritten: `\d`, `\w`, `\s` and `\b` mean ASCII only, `\Q…\E`
+//! quotes, a brace that begins no repetition is a brace, an escaped punctuation mark is that mark, and brackets in
+//! classes do not nest. Syntax that only this engine accepts is refused: a repetition of a repetition, and its
+//! additional flags.
 
 use std::iter::Peekable;
 use std::str::Chars;
 
 use regex::Regex;
 
-/// Why an expression is none.
+/// Why an expression is invalid.
 #[derive(Debug, thiserror::Error)]
 pub(super) enum PatternError {
     #[error(transparent)]
@@ -59,7 +60,7 @@ fn translate(pattern: &str) -> Result<String, PatternError> {
     Ok(out)
 }
 
-/// What follows an opening parenthesis: nothing, a name, or flags.
+/// The text after an opening parenthesis: nothing, a name, or flags.
 fn group(rest: &mut Peekable<Chars<'_>>, out: &mut String) -> Result<(), PatternError> {
     out.push('(');
     let Some(mark) = rest.next_if_eq(&'?') else { return Ok(()) };

@@ -1,6 +1,6 @@
 //! Whether two prebuild schedules ever mean the same hour (terraform 3.5).
 
-/// What is wrong with schedules.
+/// Checks of schedules.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub(super) enum Error {
     #[error("{0:?} and {1:?} overlap")]
@@ -102,7 +102,7 @@ mod tests {
         for cron in ["* */2 * * *", "* 9 * jan *", "* 24 * * *", "* 5-3 * * *", "* 9"] {
             assert!(compare(cron, "* * * * *").is_err(), "{cron}");
         }
-        assert!(!overlap("* */2 * 1 *", "* 9 * 2 *"), "nobody looks at the hours of other months");
-        assert!(!overlap("* 9 */2 * 1", "* 9 * * 2"), "nor at days of the month beside a free one");
+        assert!(!overlap("* */2 * 1 *", "* 9 * 2 *"), "hours in other months do not matter");
+        assert!(!overlap("* 9 */2 * 1", "* 9 * * 2"), "nor do days of the month beside a free one");
     }
 }

@@ -58,7 +58,7 @@ impl State {
         self.keepalive(now)
     }
 
-    /// Sends the next ping, or ends a silent session. Anything that arrives after the ping counts as a sign of life:
+    /// Sends the next ping, or ends a silent session. Anything that arrives after the ping counts as an answer:
     /// on a slow connection the answer waits behind data.
     fn keepalive(&mut self, now: Instant) -> Result<(), Error> {
         match self.unanswered {

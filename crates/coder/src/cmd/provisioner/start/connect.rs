@@ -1,4 +1,4 @@
-//! How an external daemon reaches its server: dial, upgrade, and the WebSocket's bytes.
+//! How an external daemon connects to its server: dial, upgrade, WebSocket.
 
 use std::sync::{Arc, Mutex, PoisonError};
 
@@ -15,7 +15,7 @@ use crate::versions;
 /// Dials a server.
 pub(super) struct ServerConnector {
     client: Client,
-    /// The protocol version goes down when the server is older (wire-protocol 1.6).
+    /// The offered protocol version is lowered for an older server (wire-protocol 1.6).
     serve: Arc<Mutex<ServeProvisionerDaemonRequest>>,
 }
 
@@ -56,7 +56,8 @@ impl ServerConnector {
         }
     }
 
-    /// What to offer to a server that refused the version: its own, from its words or from what it says of itself.
+    /// The version to offer to a server that refused the first one: the server's version, from the error or from its
+    /// build info.
     async fn next_version(&self, error: &ConnectError) -> Option<ApiVersion> {
         let ConnectError::Version { offered, server, .. } = error else { return None };
         let server = match server {

@@ -27,7 +27,7 @@ use crate::{env, logging, remote, runtime, versions};
 /// A daemon mostly waits for Terraform; two threads keep heartbeats going while output is read.
 const THREADS: usize = 2;
 
-/// How the daemon proves itself, and where that puts it.
+/// How the daemon authenticates, and the organization that follows from it.
 struct Identity {
     credential: Credential,
     organization: String,
@@ -45,7 +45,7 @@ pub(crate) fn run(ctx: &Context, args: Args) -> anyhow::Result<()> {
     runtime::daemon(THREADS)?.block_on(serve(ctx, args, name))
 }
 
-/// What the official program refuses before it connects (scheduling-and-auth 7.1).
+/// The checks that the official program makes before it connects (scheduling-and-auth 7.1).
 fn refuse_contradictions(args: &Args) -> anyhow::Result<()> {
     let (key, psk) = (args.key.is_some(), args.psk.is_some());
     ensure!(
@@ -89,19 +89,19 @@ async fn serve(ctx: &Context, args: Args, name: String) -> anyhow::Result<()> {
     let input = if args.end_with_stdin { Some(input()?) } else { None };
     let tags = keys::tags(&args.tags)?;
     let (client, identity) = identify(ctx, &args, tags).await?;
-    explain(&args, &identity);
+    log_notes(&args, &identity);
     let cache = cache_directory(args.cache_dir.as_deref())?;
     let mut config = Config::new(&name, &cache);
     config.tags = identity.shown_tags.clone();
     args.terraform.apply(&mut config, &terraform::installed(&cache))?;
     config.slots = usize::from(args.slots);
     config.once = args.once;
-    // What `coder login` saved is not for templates.
+    // Templates must not see the files of `coder login`.
     args.jobs.apply(&mut config, ctx.directory.path().map(Path::to_owned).into_iter().collect())?;
     let daemon = Daemon::new(config, connect::ServerConnector::new(client, &identity, &name));
     let shutdown = Shutdown::new();
     let http = open_http(&args, &daemon, &shutdown).await?;
-    let listener = tokio::spawn(obey(signals, quit, input, shutdown.clone()));
+    let listener = tokio::spawn(handle_signals(signals, quit, input, shutdown.clone()));
     let result = daemon.run(shutdown.clone()).await;
     listener.abort();
     if let Some(http) = http {
@@ -109,9 +109,9 @@ async fn serve(ctx: &Context, args: Args, name: String) -> anyhow::Result<()> {
     }
     result.map_err(|error| {
         let words = match &error {
-            RunError::Refused(_) => "the daemon was turned away",
+            RunError::Refused(_) => "the server refused the daemon",
             RunError::NotIsolated(_) | RunError::Registry(_) | RunError::Cache(_) => {
-                "the daemon cannot work here"
+                "the daemon cannot run on this machine"
             }
         };
         anyhow::Error::new(error).context(words)
@@ -128,17 +128,17 @@ fn input() -> anyhow::Result<Receiver> {
     Receiver::from_owned_fd(pipe).context("--end-with-stdin needs a pipe as standard input")
 }
 
-/// Waits for the end of the standard input; for ever without one.
+/// Waits for the end of the standard input. Never returns without one.
 async fn ended(input: Option<Receiver>) {
     let Some(mut input) = input else { return std::future::pending().await };
     let mut ignored = [0; 64];
-    // An error is an end, too.
+    // An error also counts as the end.
     while input.read(&mut ignored).await.is_ok_and(|bytes| bytes > 0) {}
 }
 
-/// Does what the signals say (documented in docs/reference): a second one forces, SIGQUIT kills at any time, and so does the
-/// end of the process that started this one.
-async fn obey(mut signals: Signals, mut quit: Signal, input: Option<Receiver>, shutdown: Shutdown) {
+/// Handles the signals (documented in docs/reference): a second one forces the end, SIGQUIT kills at any time, and so
+/// does the end of the process that started this one.
+async fn handle_signals(mut signals: Signals, mut quit: Signal, input: Option<Receiver>, shutdown: Shutdown) {
     let ordinary = async {
         match signals.next().await {
             Request::Drain => shutdown.drain(),
@@ -158,7 +158,7 @@ async fn obey(mut signals: Signals, mut quit: Signal, input: Option<Receiver>, s
     }
 }
 
-/// Serves metrics and health, if asked for.
+/// Serves metrics and health, if configured.
 async fn open_http(
     args: &Args,
     daemon: &Daemon,
@@ -227,10 +227,10 @@ async fn identify(
     Ok((client, identity))
 }
 
-/// All that a server says about a key is whether it is valid.
+/// A server only reports whether a key is valid.
 const UNKNOWN_KEY: &str = "the provisioner key was deleted, has expired, or is a key of another server";
 
-/// A key that the server does not know can never work; everything else may pass.
+/// An unknown key can never work. Other errors may be temporary.
 fn refused(error: coder_api::client::Error) -> anyhow::Error {
     match error.status().map(|status| status.as_u16()) {
         Some(401 | 403) => RunError::Refused(ConnectError::Unauthorized(UNKNOWN_KEY.to_owned())).into(),
@@ -238,8 +238,8 @@ fn refused(error: coder_api::client::Error) -> anyhow::Error {
     }
 }
 
-/// Notes on what surprises people, in the log.
-fn explain(args: &Args, identity: &Identity) {
+/// Logs notes about surprising settings.
+fn log_notes(args: &Args, identity: &Identity) {
     match &identity.credential {
         Credential::Key(_) => {
             tracing::info!(target: "provisioner", "authenticated with a provisioner key, its tags are used and it has no user scope");

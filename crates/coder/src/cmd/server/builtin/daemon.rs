@@ -1,5 +1,5 @@
-//! How one daemon runs inside the server: joining without a socket, being drained alone, and taking over what a killed
-//! process of the server left in its cache directory.
+//! A daemon inside the server: it joins without a socket, can be drained alone, and ends the jobs of a killed server
+//! process in its cache directory.
 
 use std::path::Path;
 use std::sync::Arc;
@@ -13,18 +13,18 @@ use tokio::sync::Notify;
 
 use super::sessions::Sessions;
 
-/// One daemon's place in the server.
+/// One built-in daemon.
 pub(super) struct BuiltinDaemon {
     joining: BuiltinConnector,
-    /// Of its cache directory, with those of processes that are gone; none when another server has the directory.
+    /// The sessions of its cache directory, with those of ended processes; none when another server uses the directory.
     sessions: Option<(Sessions, Vec<Sha256Digest>)>,
 }
 
 impl BuiltinDaemon {
-    /// Notes the daemon's session in its cache directory, before it can get a job.
+    /// Records the daemon's session in its cache directory, before it can get a job.
     pub(super) fn new(handle: &Handle, index: u32, dir: &Path) -> Self {
         let builtin = handle.builtin(index);
-        // Another server on this machine may have the directory; the daemon says so.
+        // Another server on this machine may use the directory. The daemon reports that.
         let sessions = Sessions::take(dir, builtin.session()).unwrap_or_else(|error| {
             tracing::warn!(target: "provisioner", dir = %dir.display(), %error, "a built-in daemon cannot write to its cache directory");
             None
@@ -40,7 +40,7 @@ impl BuiltinDaemon {
         self.joining.clone()
     }
 
-    /// Runs the daemon; it can be drained alone, and stops with all.
+    /// Runs the daemon, which can be drained alone and stops with the others.
     pub(super) async fn run(self, daemon: Daemon, all: Shutdown) {
         let Self { joining, mut sessions } = self;
         let own = Shutdown::new();
@@ -72,9 +72,9 @@ impl BuiltinDaemon {
     }
 }
 
-/// Ends what earlier processes of the server, which were killed, had begun in the directory.
+/// Ends the jobs that killed server processes had started in the directory.
 async fn clear(joining: &BuiltinConnector, sessions: &mut Sessions, former: &[Sha256Digest]) {
-    // From here on nothing runs there any more.
+    // From here on no process uses the directory any more.
     joining.ready.notified().await;
     if let Err(error) = joining.handle.end_builtin_jobs(former).await {
         tracing::warn!(target: "provisioner", %error, "jobs of an earlier process of the server end a little later");
@@ -90,7 +90,7 @@ async fn clear(joining: &BuiltinConnector, sessions: &mut Sessions, former: &[Sh
 struct BuiltinConnector {
     handle: Handle,
     builtin: Builtin,
-    /// Fires at the first join: the daemon has its directory, and has ended what ran there.
+    /// Fires at the first join: the daemon has locked its directory and has ended the processes in it.
     ready: Arc<Notify>,
 }
 

@@ -1,4 +1,4 @@
-//! The daemons inside the server: the same code as external ones, over memory instead of a socket.
+//! The daemons inside the server: the same code as external daemons, connected through memory instead of a socket.
 
 mod daemon;
 mod sessions;
@@ -25,9 +25,9 @@ pub(super) struct Daemons {
 }
 
 impl Daemons {
-    /// Starts them all; they end by `shutdown`.
+    /// Starts all daemons. They end with `shutdown`.
     ///
-    /// Their jobs see nothing of `hidden`.
+    /// Their jobs cannot see the paths `hidden`.
     pub(super) fn start(
         handle: &Handle,
         flags: &Provisioning,

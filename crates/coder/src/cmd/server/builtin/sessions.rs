@@ -1,5 +1,5 @@
-//! Which sessions the built-in daemon of a cache directory had, so that the server's next process on this machine knows
-//! the jobs of one that was killed. Only hashes are kept, and whoever holds the lock knows that the others are gone.
+//! The sessions of the built-in daemon of a cache directory, so that the next server process on this machine finds the
+//! jobs of a killed one. Only hashes are stored. The process that holds the lock knows that the other ones have ended.
 
 use std::fs::{DirBuilder, File, OpenOptions};
 use std::io::{Read, Seek as _, Write as _};
@@ -9,7 +9,7 @@ use std::path::Path;
 use coder_domain::key::Sha256Digest;
 
 const FILE: &str = "sessions";
-/// More are not read; a file of that size is nonsense.
+/// A larger file is not read.
 const LONGEST: u64 = 64 << 10;
 
 /// The directory's sessions, locked for this process.
@@ -19,8 +19,8 @@ pub(super) struct Sessions {
 }
 
 impl Sessions {
-    /// Notes a new session, and returns those before it, whose processes are gone; none while another process has the
-    /// directory. Blocks for an instant.
+    /// Records a new session. Returns the earlier ones, whose processes have ended; none while another process uses the
+    /// directory. Blocks for a moment.
     pub(super) fn take(dir: &Path, own: Sha256Digest) -> std::io::Result<Option<(Self, Vec<Sha256Digest>)>> {
         DirBuilder::new().recursive(true).mode(0o700).create(dir)?;
         let mut options = OpenOptions::new();
@@ -32,7 +32,7 @@ impl Sessions {
             Err(std::fs::TryLockError::Error(error)) => return Err(error),
         }
         let mut text = String::new();
-        // A torn last line is no hash.
+        // An incomplete last line is not a hash.
         if Read::by_ref(&mut file).take(LONGEST).read_to_string(&mut text).is_err() {
             text.clear();
         }

@@ -5,15 +5,15 @@ use std::path::Path;
 use anyhow::Context as _;
 use coder_provisioner::Bundle;
 
-use super::terraform::Terraform;
+use super::terraform::BundleTerraform;
 
 /// The name of the file in a template's directory.
 pub(super) const FILE: &str = ".terraform.lock.hcl";
 
-/// Providers that every daemon has in itself.
+/// Providers that are built into every daemon.
 const OURS: [&str; 2] = ["registry.terraform.io/coder/coder", "registry.opentofu.org/coder/coder"];
 
-/// A provider of the version that was chosen.
+/// A provider in the chosen version.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Locked {
     /// `host/namespace/type`.
@@ -28,7 +28,7 @@ impl Locked {
     }
 }
 
-/// The providers that `init` chose, without our own. Without any there is no lock file.
+/// The providers that `init` chose, without the built-in ones. Without providers there is no lock file.
 pub(super) fn read(template: &Path) -> anyhow::Result<Vec<Locked>> {
     match std::fs::read_to_string(template.join(FILE)) {
         Ok(text) => parse(&text),
@@ -46,9 +46,9 @@ fn parse(text: &str) -> anyhow::Result<Vec<Locked>> {
     Ok(locked.filter(|locked| !OURS.contains(&locked.address.as_str())).collect())
 }
 
-/// Adds the checksums of everything that was collected.
+/// Adds the checksums of all collected packages.
 pub(super) async fn complete(
-    terraform: &Terraform,
+    terraform: &BundleTerraform,
     locked: &[Locked],
     platforms: &[String],
     template: &Path,

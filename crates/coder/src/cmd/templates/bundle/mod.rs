@@ -11,7 +11,7 @@ use anyhow::{Context as _, ensure};
 use coder_api::files::MAX_UPLOAD;
 use coder_provisioner::platform;
 
-use self::terraform::Terraform;
+use self::terraform::BundleTerraform;
 use crate::context::Context;
 use crate::template::pack;
 use crate::terminal::output::Style;
@@ -57,7 +57,7 @@ pub(crate) async fn run(ctx: &Context, mut args: Args) -> anyhow::Result<()> {
     let template = staging.path().join("template");
     tar::Archive::new(archive.bytes.as_slice()).unpack(&template).context("unpack the template")?;
 
-    let terraform = Terraform::find(args.terraform_path.as_deref(), &template, staging.path())?;
+    let terraform = BundleTerraform::find(args.terraform_path.as_deref(), &template, staging.path())?;
     let init = terraform.run(&["init", "-backend=false", "-input=false", "-no-color"], &template);
     waiting(&ctx.printer, "Fetching modules and providers…", init).await?;
     let locked = lock::read(&template)?;

@@ -1,7 +1,7 @@
-//! The packages of providers for each platform, put where daemons look for them.
+//! The packages of providers for each platform, in the layout that daemons expect.
 //!
-//! This machine's platform is what `init` installed, from wherever the user's configuration says. Other platforms come
-//! out of the same filesystem mirrors when these have them, and else from the provider's registry.
+//! For this machine's platform, `init` has installed them as the user configured. For other platforms they come from
+//! the same filesystem mirrors, or else from the provider's registry.
 
 use std::fs;
 use std::io::{Read as _, Write as _};
@@ -12,11 +12,11 @@ use anyhow::{Context as _, bail, ensure};
 use coder_provisioner::{Bundle, platform};
 
 use super::lock::Locked;
-use super::terraform::Terraform;
+use super::terraform::BundleTerraform;
 
 /// Fills the template's mirror with every provider for every platform.
 pub(super) async fn collect(
-    terraform: &Terraform,
+    terraform: &BundleTerraform,
     locked: &[Locked],
     platforms: &[String],
     template: &Path,
@@ -51,7 +51,7 @@ fn installed(template: &Path, provider: &Locked, platform: &str) -> PathBuf {
     template.join(".terraform/providers").join(&provider.address).join(&provider.version).join(platform)
 }
 
-/// Packs a folder in an order and with times that do not change, so that the same provider gives the same bundle.
+/// Packs a directory in a fixed order and with fixed times, so that the same provider produces the same bundle.
 fn zip_folder(folder: &Path, target: &Path) -> anyhow::Result<()> {
     let folder = folder.canonicalize().with_context(|| format!("find {}", folder.display()))?;
     let mut zip = zip::ZipWriter::new(fs::File::create(target)?);
@@ -88,7 +88,7 @@ fn zip_folder(folder: &Path, target: &Path) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// Looks in filesystem mirrors, packed and unpacked.
+/// Searches filesystem mirrors, packed and unpacked.
 fn from_mirrors(
     mirrors: &[PathBuf],
     provider: &Locked,
@@ -111,7 +111,7 @@ fn from_mirrors(
     Ok(false)
 }
 
-/// The filesystem mirrors of the user's configuration, and those that Terraform looks into by itself.
+/// The filesystem mirrors of the user's configuration, and those that Terraform uses by default.
 fn mirrors() -> Vec<PathBuf> {
     let home = std::env::var_os("HOME").map(PathBuf::from).unwrap_or_default();
     let config = std::env::var_os("TF_CLI_CONFIG_FILE").filter(|file| !file.is_empty()).map(PathBuf::from);
@@ -124,7 +124,7 @@ fn mirrors() -> Vec<PathBuf> {
     mirrors
 }
 
-/// The paths of `filesystem_mirror` blocks. What is not understood is left out, which costs a download.
+/// The paths of `filesystem_mirror` blocks. Unknown syntax is ignored, which costs a download.
 fn configured(text: &str) -> Vec<PathBuf> {
     let Ok(block) = regex::Regex::new(r#"filesystem_mirror\s*\{[^}]*?\bpath\s*=\s*"((?:[^"\\]|\\.)*)""#)
     else {
@@ -135,9 +135,9 @@ fn configured(text: &str) -> Vec<PathBuf> {
     block.captures_iter(text).map(path).collect()
 }
 
-/// Lets Terraform fetch it from its registry, which is the only source it has for other platforms.
+/// Lets Terraform download it from its registry, its only source for other platforms.
 async fn from_registry(
-    terraform: &Terraform,
+    terraform: &BundleTerraform,
     provider: &Locked,
     platform: &str,
     target: &Path,

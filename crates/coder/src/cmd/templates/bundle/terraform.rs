@@ -1,4 +1,4 @@
-//! Terraform as a bundle is made with: the user's own, with the user's configuration and mirrors.
+//! Runs Terraform for a bundle, with the user's program, configuration and mirrors.
 
 use std::ffi::OsStr;
 use std::path::{Path, PathBuf};
@@ -8,13 +8,13 @@ use anyhow::{Context as _, bail};
 use coder_provisioner::source_files::SourceName;
 use coder_tfprovider::{Environment, ProviderListener, ProviderServer};
 
-/// Terraform, and our provider, which it finds running, so that it is never downloaded.
-pub(super) struct Terraform {
+/// Terraform, with the coder provider already running, so that it is not downloaded.
+pub(super) struct BundleTerraform {
     program: PathBuf,
     provider: ProviderListener,
 }
 
-impl Terraform {
+impl BundleTerraform {
     /// Finds the program, for a template in `template`; sockets go to `sockets`.
     pub(super) fn find(given: Option<&Path>, template: &Path, sockets: &Path) -> anyhow::Result<Self> {
         let program = match given {
@@ -29,7 +29,7 @@ impl Terraform {
         Ok(Self { program, provider: provider.context("serve the coder provider")? })
     }
 
-    /// Runs a command in `dir`; its words are the error when it fails.
+    /// Runs a command in `dir`. Its output is the error when it fails.
     pub(super) async fn run<S: AsRef<OsStr>>(&self, args: &[S], dir: &Path) -> anyhow::Result<()> {
         let mut command = tokio::process::Command::new(&self.program);
         command
@@ -38,7 +38,7 @@ impl Terraform {
             .env("TF_REATTACH_PROVIDERS", self.provider.reattach().to_string())
             .env("CHECKPOINT_DISABLE", "1")
             .env("TF_IN_AUTOMATION", "1")
-            // They would put modules and providers where they are not looked for, or change the commands.
+            // They would move modules and providers, or change the commands.
             .env_remove("TF_DATA_DIR")
             .env_remove("TF_PLUGIN_CACHE_DIR")
             .env_remove("TF_WORKSPACE")
@@ -58,7 +58,7 @@ impl Terraform {
     }
 }
 
-/// Whether the template has files of OpenTofu's own, as daemons see it.
+/// Whether the template has files that only OpenTofu reads, as daemons decide it.
 fn is_for_opentofu(template: &Path) -> bool {
     let entries = std::fs::read_dir(template).into_iter().flatten().flatten();
     let mut names = entries.filter_map(|entry| entry.file_name().into_string().ok());

@@ -1,4 +1,4 @@
-//! The bundle's own archive: the template's files, then what was brought along.
+//! The archive of the bundle: the template's files, then the modules and providers.
 
 use std::fs;
 use std::io::Read as _;
@@ -10,13 +10,13 @@ use coder_provisioner::Bundle;
 
 use super::lock::{self, Locked};
 
-/// Deepest folder, against links that lead in a circle.
+/// The deepest directory, as a bound for circular links.
 const DEEPEST: usize = 64;
 
-/// Folders of the working directory that are brought along.
+/// The directories of the working directory that are packed.
 const BROUGHT_ALONG: [&str; 2] = [".terraform/modules", Bundle::PROVIDERS];
 
-/// Makes the archive. Equal content gives equal bytes, so that a second push finds the first upload.
+/// Creates the archive. Equal content produces equal bytes, so that a second push finds the first upload.
 pub(super) fn archive(
     own: &[u8],
     template: &Path,
@@ -27,7 +27,7 @@ pub(super) fn archive(
     for entry in tar::Archive::new(own).entries()? {
         let mut entry = entry?;
         let path = entry.path()?.into_owned();
-        // The lock file is written again, with the checksums of all platforms.
+        // The lock file is rewritten with the checksums of all platforms.
         if path == Path::new(lock::FILE) {
             continue;
         }
@@ -71,7 +71,7 @@ fn header(size: u64, mode: u32) -> tar::Header {
     header
 }
 
-/// The regular files below a folder, sorted, relative to the template; histories of version control stay out.
+/// The regular files below a directory, sorted, relative to the template, without directories of version control.
 fn files(template: &Path, folder: &str) -> anyhow::Result<Vec<String>> {
     let mut found = Vec::new();
     let mut open = vec![(folder.to_owned(), 0)];
@@ -87,7 +87,7 @@ fn files(template: &Path, folder: &str) -> anyhow::Result<Vec<String>> {
             let name = entry.file_name().into_string();
             let Ok(name) = name else { anyhow::bail!("a file in {folder} has a name that is not text") };
             let path = format!("{folder}/{name}");
-            // Terraform links modules that it was given by a full path. A link to nothing is not packed.
+            // Terraform creates links for modules with an absolute path. A broken link is not packed.
             let Ok(kind) = fs::metadata(entry.path()) else { continue };
             if kind.is_dir() && name != ".git" {
                 open.push((path, depth + 1));
@@ -104,7 +104,7 @@ fn folder(path: &Path) -> &Path {
     path.parent().filter(|folder| !folder.as_os_str().is_empty()).unwrap_or(Path::new("."))
 }
 
-/// Whether there is a place for the file, which is asked before the work and not after it.
+/// Checks before the work that the file can be written.
 pub(super) fn has_place(path: &Path) -> anyhow::Result<()> {
     anyhow::ensure!(!path.is_dir(), "{} is a directory: name a file to write", path.display());
     let place = fs::metadata(folder(path)).with_context(|| format!("write {}", path.display()))?;

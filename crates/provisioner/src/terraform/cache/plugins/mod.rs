@@ -39,14 +39,14 @@ pub(super) const MAX_FILES: usize = 10_000;
 #[derive(Debug, Clone)]
 pub(crate) struct PluginCache {
     root: PathBuf,
-    fillings: ScratchDirs,
+    scratch_dirs: ScratchDirs,
     seals: Seals,
 }
 
 impl PluginCache {
     /// The providers for all jobs of this cache directory.
     pub(crate) fn shared(cache: &Path, seals: Seals) -> Self {
-        Self { root: cache.join("plugins"), fillings: ScratchDirs::of(cache), seals }
+        Self { root: cache.join("plugins"), scratch_dirs: ScratchDirs::of(cache), seals }
     }
 
     /// The providers of one template, which its own code may have influenced.
@@ -59,7 +59,7 @@ impl PluginCache {
     /// Blocks.
     pub(crate) fn prepare(&self) -> Result<()> {
         fs::create_dir_all(&self.root)?;
-        self.fillings.prepare()
+        self.scratch_dirs.prepare()
     }
 
     /// Creates a scratch directory for one `init`, with links to the cached providers that the template's lock
@@ -67,7 +67,7 @@ impl PluginCache {
     pub(crate) fn stage(&self, lock_file: Option<&str>) -> Result<PluginStaging> {
         let locked = lock_file.map(LockedHashes::read).unwrap_or_default();
         self.prepare()?;
-        let staging = PluginStaging::new(self.fillings.make()?, self.root.clone(), self.seals.clone());
+        let staging = PluginStaging::new(self.scratch_dirs.make()?, self.root.clone(), self.seals.clone());
         for package in packages(&self.root) {
             if has_valid_seal(&self.seals, &package) {
                 let relative_to = relative_to(&package, &self.root)?;
