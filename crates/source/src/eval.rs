@@ -180,11 +180,36 @@ impl Evaluator<'_> {
         match types {
             (Some(_), Some(Type::Any)) | (None, _) | (_, None) => Ok(expected),
             (Some(Type::Any), Some(other)) => other.convert(&expected, &self.budget),
-            (Some(ty), Some(other)) => match Type::common(&[ty, other], &self.budget)? {
-                Some(ty) => ty.convert(&expected, &self.budget),
+            (Some(ty), Some(other)) => match Type::common(&[ty.clone(), other.clone()], &self.budget)? {
+                // A collection among the branches requires elements of one type already.
+                Some(common)
+                    if common.is_open()
+                        && (ty.is_collection() || other.is_collection())
+                        && !self.has_one_type(&expected)? =>
+                {
+                    failed("the elements of a result have no type in common")
+                }
+                Some(common) => common.convert(&expected, &self.budget),
                 None => failed("the two results of a condition have no type in common"),
             },
         }
+    }
+
+    /// Whether all elements of a value have one type.
+    fn has_one_type(&self, value: &Value) -> Result<bool> {
+        let items: Vec<_> = match value {
+            Value::List(list) => list.items.iter().collect(),
+            Value::Map(map) => map.items.values().collect(),
+            _ => Vec::new(),
+        };
+        let types: Vec<_> =
+            items.into_iter().map(|item| Type::of(item, &self.budget)).collect::<Result<_>>()?;
+        for pair in types.windows(2) {
+            if !pair[0].same(&pair[1], &self.budget)? {
+                return Ok(false);
+            }
+        }
+        Ok(true)
     }
 
     fn binary(

@@ -165,6 +165,9 @@ impl Type {
                 },
             );
         }
+        if some(|ty| matches!(ty, Self::Object(_))) && some(|ty| matches!(ty, Self::Tuple(_))) {
+            return Ok(None);
+        }
         // Lists before tuples before sets, maps before objects, then anything.
         let rank = |ty: &&Self| match ty {
             Self::List(_) | Self::Map(_) => 0,
@@ -458,6 +461,16 @@ impl Type {
         }
         let items = items.iter().map(|item| one.convert(item, budget)).collect::<Result<_>>()?;
         Ok((one, items))
+    }
+
+    /// Whether this is a collection with an unknown element type.
+    pub(crate) fn is_open(&self) -> bool {
+        matches!(self, Self::List(of) | Self::Set(of) | Self::Map(of) if matches!(**of, Self::Any))
+    }
+
+    /// Whether all elements of such a value have one type.
+    pub(crate) const fn is_collection(&self) -> bool {
+        matches!(self, Self::List(_) | Self::Set(_) | Self::Map(_))
     }
 
     const fn described(&self) -> &'static str {
