@@ -91,12 +91,12 @@ impl Activity {
 
     /// A head is complete.
     #[must_use]
-    pub fn request(self: &Arc<Self>, version: Version) -> Request {
+    pub fn request(self: &Arc<Self>, version: Version) -> ActiveRequest {
         self.multiplexed.store(version == Version::HTTP_2, Ordering::Relaxed);
         self.open.fetch_add(1, Ordering::Relaxed);
         self.ours.fetch_add(1, Ordering::Relaxed);
         self.head_since.store(0, Ordering::Relaxed);
-        Request { activity: Arc::clone(self), ours: true }
+        ActiveRequest { activity: Arc::clone(self), ours: true }
     }
 
     /// Resolves when the connection is to be closed.
@@ -135,12 +135,12 @@ impl Activity {
 
 /// One request of a connection, until its response is complete.
 #[derive(Debug)]
-pub struct Request {
+pub struct ActiveRequest {
     activity: Arc<Activity>,
     ours: bool,
 }
 
-impl Request {
+impl ActiveRequest {
     /// The body of its response. From now on the request waits for the peer.
     #[must_use]
     pub fn responds(mut self, body: Body) -> TrackedBody {
@@ -160,7 +160,7 @@ impl Request {
     }
 }
 
-impl Drop for Request {
+impl Drop for ActiveRequest {
     fn drop(&mut self) {
         self.waits_for_us(false);
         self.activity.ended.fetch_add(1, Ordering::Relaxed);
@@ -173,7 +173,7 @@ impl Drop for Request {
 #[derive(Debug)]
 pub struct TrackedBody {
     body: Body,
-    request: Request,
+    request: ActiveRequest,
 }
 
 impl HttpBody for TrackedBody {

@@ -5,7 +5,7 @@ use std::sync::LazyLock;
 use pulldown_cmark::LinkType;
 use regex::Regex;
 
-use super::tree::{Kind, Node};
+use super::tree::{Node, NodeKind};
 
 /// An address with a scheme or `www.` at the start of a text. Hosts need a dot.
 static WEB: LazyLock<Regex> = LazyLock::new(|| {
@@ -39,8 +39,8 @@ pub(super) fn split(text: &str, at_start: bool, into: &mut Vec<Node>) {
             push_text(&text[from..at], into);
             let shown = &text[at..at + length];
             let url = if shown.starts_with("www.") { format!("http://{shown}") } else { shown.to_owned() };
-            let children = vec![Node::new(Kind::Text(shown.to_owned()))];
-            into.push(Node { kind: Kind::Link(kind, url), children });
+            let children = vec![Node::new(NodeKind::Text(shown.to_owned()))];
+            into.push(Node { kind: NodeKind::Link(kind, url), children });
             (from, skip_to) = (at + length, at + length);
         }
         may_begin = BEFORE.contains(&c);
@@ -50,7 +50,7 @@ pub(super) fn split(text: &str, at_start: bool, into: &mut Vec<Node>) {
 
 fn push_text(text: &str, into: &mut Vec<Node>) {
     if !text.is_empty() {
-        into.push(Node::new(Kind::Text(text.to_owned())));
+        into.push(Node::new(NodeKind::Text(text.to_owned())));
     }
 }
 

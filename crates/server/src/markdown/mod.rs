@@ -8,7 +8,7 @@ mod tree;
 mod url;
 
 use pulldown_cmark::LinkType;
-use tree::{Kind, Node};
+use tree::{Node, NodeKind};
 
 /// Longest description that is rendered, in bytes: some marks take the parser a time that grows with the square.
 const LONGEST: usize = 64 << 10;
@@ -33,8 +33,8 @@ fn blocks(parent: &Node, in_list: bool, out: &mut String) {
 fn block(parent: &Node, index: usize, node: &Node, in_list: bool, out: &mut String) {
     match &node.kind {
         // The paragraphs of an item follow each other without a break.
-        Kind::Paragraph if matches!(parent.kind, Kind::Item) => inlines(&node.children, out),
-        Kind::Paragraph => {
+        NodeKind::Paragraph if matches!(parent.kind, NodeKind::Item) => inlines(&node.children, out),
+        NodeKind::Paragraph => {
             break_before(index, out);
             let start = out.len();
             inlines(&node.children, out);
@@ -44,44 +44,44 @@ fn block(parent: &Node, index: usize, node: &Node, in_list: bool, out: &mut Stri
                 out.push('\n');
             }
         }
-        Kind::Heading => {
+        NodeKind::Heading => {
             break_before(index, out);
             inlines(&node.children, out);
         }
-        Kind::Quote => {
+        NodeKind::Quote => {
             out.push('\n');
             blocks(node, in_list, out);
         }
-        Kind::List(start) => {
+        NodeKind::List(start) => {
             out.push('\n');
             list(node, *start, in_list, out);
         }
-        Kind::CodeBlock => {
+        NodeKind::CodeBlock => {
             out.push('\n');
             node.children.iter().for_each(|text| out.push_str(&tree::without_backslashes(text.text())));
         }
-        Kind::HtmlBlock => {
+        NodeKind::HtmlBlock => {
             let text: String = node.children.iter().map(Node::text).collect();
             out.push_str(&html::text(&text));
         }
-        Kind::Table(alignments) => {
+        NodeKind::Table(alignments) => {
             out.push('\n');
             table::write(node, alignments, out);
             out.push('\n');
         }
-        Kind::Definitions => {
+        NodeKind::Definitions => {
             blocks(node, in_list, out);
             out.push('\n');
         }
-        Kind::Term => {
+        NodeKind::Term => {
             out.push('\n');
             inlines(&node.children, out);
         }
-        Kind::Definition => {
+        NodeKind::Definition => {
             blocks(node, in_list, out);
             out.push('\n');
         }
-        Kind::Rule => {}
+        NodeKind::Rule => {}
         _ => inline(node, out),
     }
 }
@@ -97,13 +97,17 @@ fn list(node: &Node, start: Option<u64>, in_list: bool, out: &mut String) {
     let mut inner = String::new();
     let last = node.children.len().saturating_sub(1);
     for (index, item) in node.children.iter().enumerate() {
-        let is_task =
-            item.children.iter().flat_map(tree::with_first_child).take(2).any(|node| node.kind == Kind::Task);
+        let is_task = item
+            .children
+            .iter()
+            .flat_map(tree::with_first_child)
+            .take(2)
+            .any(|node| node.kind == NodeKind::Task);
         if let (Some(start), false) = (start, is_task) {
             inner.push_str(&format!("{}. ", start.saturating_add(index as u64)));
         }
         blocks(item, true, &mut inner);
-        let ends_in_list = item.children.last().is_some_and(|last| matches!(last.kind, Kind::List(_)));
+        let ends_in_list = item.children.last().is_some_and(|last| matches!(last.kind, NodeKind::List(_)));
         if index < last && !ends_in_list {
             inner.push('\n');
         }
@@ -122,12 +126,12 @@ fn inlines(nodes: &[Node], out: &mut String) {
 
 fn inline(node: &Node, out: &mut String) {
     match &node.kind {
-        Kind::Text(text) | Kind::Code(text) => out.push_str(text),
-        Kind::Break => out.push('\n'),
-        Kind::Html(text) => out.push_str(&html::text(text)),
-        Kind::Strikethrough => out.push_str(&words(node)),
-        Kind::Link(kind, url) => link(node, *kind, url, out),
-        Kind::Image(url) => {
+        NodeKind::Text(text) | NodeKind::Code(text) => out.push_str(text),
+        NodeKind::Break => out.push('\n'),
+        NodeKind::Html(text) => out.push_str(&html::text(text)),
+        NodeKind::Strikethrough => out.push_str(&words(node)),
+        NodeKind::Link(kind, url) => link(node, *kind, url, out),
+        NodeKind::Image(url) => {
             out.push_str(&words(node));
             if !url.is_empty() {
                 out.push_str(&format!(" ({})", url::resolved(url)));
@@ -153,8 +157,8 @@ fn link(node: &Node, kind: LinkType, url: &str, out: &mut String) {
 /// The text below a node, without addresses.
 fn words(node: &Node) -> String {
     match &node.kind {
-        Kind::Text(text) | Kind::Code(text) => text.clone(),
-        Kind::Break => "\n".to_owned(),
+        NodeKind::Text(text) | NodeKind::Code(text) => text.clone(),
+        NodeKind::Break => "\n".to_owned(),
         _ => node.children.iter().map(words).collect(),
     }
 }

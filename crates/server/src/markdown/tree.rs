@@ -16,12 +16,12 @@ const ESCAPES: &str = "\\`*_{}[]<>()#+-.!|";
 /// A node and what is in it.
 #[derive(Debug)]
 pub(super) struct Node {
-    pub(super) kind: Kind,
+    pub(super) kind: NodeKind,
     pub(super) children: Vec<Node>,
 }
 
 #[derive(Debug, PartialEq)]
-pub(super) enum Kind {
+pub(super) enum NodeKind {
     Paragraph,
     Heading,
     Quote,
@@ -50,14 +50,14 @@ pub(super) enum Kind {
 }
 
 impl Node {
-    pub(super) const fn new(kind: Kind) -> Self {
+    pub(super) const fn new(kind: NodeKind) -> Self {
         Self { kind, children: Vec::new() }
     }
 
     /// The text of a text node; others have none.
     pub(super) fn text(&self) -> &str {
         match &self.kind {
-            Kind::Text(text) | Kind::Html(text) => text,
+            NodeKind::Text(text) | NodeKind::Html(text) => text,
             _ => "",
         }
     }
@@ -74,7 +74,7 @@ pub(super) fn parse(markdown: &str) -> Option<Node> {
         | Options::ENABLE_STRIKETHROUGH
         | Options::ENABLE_TASKLISTS
         | Options::ENABLE_DEFINITION_LIST;
-    let mut open = vec![Node::new(Kind::Group)];
+    let mut open = vec![Node::new(NodeKind::Group)];
     for (event, range) in Parser::new_ext(markdown, options).into_offset_iter() {
         match event {
             Event::Start(tag) => {
@@ -85,7 +85,7 @@ pub(super) fn parse(markdown: &str) -> Option<Node> {
             }
             Event::End(_) => {
                 let node = open.pop()?;
-                let in_link = open.iter().any(|node| matches!(node.kind, Kind::Link(..)));
+                let in_link = open.iter().any(|node| matches!(node.kind, NodeKind::Link(..)));
                 open.last_mut()?.children.push(if in_link { node } else { link_addresses(node) });
             }
             event => add(&mut open, markdown, event, range),
@@ -95,7 +95,7 @@ pub(super) fn parse(markdown: &str) -> Option<Node> {
 }
 
 fn add(open: &mut [Node], markdown: &str, event: Event<'_>, range: Range<usize>) {
-    let is_code = open.iter().any(|node| node.kind == Kind::CodeBlock);
+    let is_code = open.iter().any(|node| node.kind == NodeKind::CodeBlock);
     let Some(top) = open.last_mut() else { return };
     let kind = match event {
         Event::Text(text) => {
@@ -104,41 +104,41 @@ fn add(open: &mut [Node], markdown: &str, event: Event<'_>, range: Range<usize>)
                 && text.starts_with(|c| KEPT_ESCAPES.contains(c));
             let text = if escaped { format!("\\{text}") } else { text.into_string() };
             // The parser splits texts at characters that turn out not to be markup.
-            if let Some(Node { kind: Kind::Text(before), .. }) = top.children.last_mut() {
+            if let Some(Node { kind: NodeKind::Text(before), .. }) = top.children.last_mut() {
                 before.push_str(&text);
                 return;
             }
-            Kind::Text(text)
+            NodeKind::Text(text)
         }
-        Event::Code(text) => Kind::Code(html::decoded(&code(&markdown[range], &text)).into_owned()),
-        Event::Html(text) | Event::InlineHtml(text) => Kind::Html(text.into_string()),
-        Event::SoftBreak | Event::HardBreak => Kind::Break,
-        Event::Rule => Kind::Rule,
-        Event::TaskListMarker(_) => Kind::Task,
+        Event::Code(text) => NodeKind::Code(html::decoded(&code(&markdown[range], &text)).into_owned()),
+        Event::Html(text) | Event::InlineHtml(text) => NodeKind::Html(text.into_string()),
+        Event::SoftBreak | Event::HardBreak => NodeKind::Break,
+        Event::Rule => NodeKind::Rule,
+        Event::TaskListMarker(_) => NodeKind::Task,
         _ => return,
     };
     top.children.push(Node::new(kind));
 }
 
-fn kind(tag: Tag<'_>) -> Kind {
+fn kind(tag: Tag<'_>) -> NodeKind {
     match tag {
-        Tag::Paragraph => Kind::Paragraph,
-        Tag::Heading { .. } => Kind::Heading,
-        Tag::BlockQuote(_) => Kind::Quote,
-        Tag::CodeBlock(_) => Kind::CodeBlock,
-        Tag::HtmlBlock => Kind::HtmlBlock,
-        Tag::List(start) => Kind::List(start),
-        Tag::Item => Kind::Item,
-        Tag::Table(alignments) => Kind::Table(alignments),
-        Tag::TableHead | Tag::TableRow => Kind::Row,
-        Tag::TableCell => Kind::Cell,
-        Tag::DefinitionList => Kind::Definitions,
-        Tag::DefinitionListTitle => Kind::Term,
-        Tag::DefinitionListDefinition => Kind::Definition,
-        Tag::Strikethrough => Kind::Strikethrough,
-        Tag::Link { link_type, dest_url, .. } => Kind::Link(link_type, dest_url.into_string()),
-        Tag::Image { dest_url, .. } => Kind::Image(dest_url.into_string()),
-        _ => Kind::Group,
+        Tag::Paragraph => NodeKind::Paragraph,
+        Tag::Heading { .. } => NodeKind::Heading,
+        Tag::BlockQuote(_) => NodeKind::Quote,
+        Tag::CodeBlock(_) => NodeKind::CodeBlock,
+        Tag::HtmlBlock => NodeKind::HtmlBlock,
+        Tag::List(start) => NodeKind::List(start),
+        Tag::Item => NodeKind::Item,
+        Tag::Table(alignments) => NodeKind::Table(alignments),
+        Tag::TableHead | Tag::TableRow => NodeKind::Row,
+        Tag::TableCell => NodeKind::Cell,
+        Tag::DefinitionList => NodeKind::Definitions,
+        Tag::DefinitionListTitle => NodeKind::Term,
+        Tag::DefinitionListDefinition => NodeKind::Definition,
+        Tag::Strikethrough => NodeKind::Strikethrough,
+        Tag::Link { link_type, dest_url, .. } => NodeKind::Link(link_type, dest_url.into_string()),
+        Tag::Image { dest_url, .. } => NodeKind::Image(dest_url.into_string()),
+        _ => NodeKind::Group,
     }
 }
 
@@ -158,17 +158,19 @@ fn code(source: &str, parsed: &str) -> String {
 
 /// Makes links of addresses in the texts directly below a node.
 fn link_addresses(mut node: Node) -> Node {
-    let is_left_alone =
-        matches!(node.kind, Kind::Link(..) | Kind::Image(_) | Kind::CodeBlock | Kind::HtmlBlock);
-    if is_left_alone || !node.children.iter().any(|child| matches!(child.kind, Kind::Text(_))) {
+    let is_left_alone = matches!(
+        node.kind,
+        NodeKind::Link(..) | NodeKind::Image(_) | NodeKind::CodeBlock | NodeKind::HtmlBlock
+    );
+    if is_left_alone || !node.children.iter().any(|child| matches!(child.kind, NodeKind::Text(_))) {
         return node;
     }
     let mut children = Vec::with_capacity(node.children.len());
     let mut at_start = true;
     for child in node.children {
-        let next_at_start = matches!(child.kind, Kind::Break | Kind::Task);
+        let next_at_start = matches!(child.kind, NodeKind::Break | NodeKind::Task);
         match child.kind {
-            Kind::Text(text) => autolink::split(&text, at_start, &mut children),
+            NodeKind::Text(text) => autolink::split(&text, at_start, &mut children),
             kind => children.push(Node { kind, children: child.children }),
         }
         at_start = next_at_start;

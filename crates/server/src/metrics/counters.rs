@@ -143,10 +143,10 @@ impl std::fmt::Debug for Metrics {
 impl Metrics {
     /// A request begins. `path` is the template of its route, `None` for an unknown path.
     #[must_use]
-    pub fn request(&self, method: &Method, path: Option<&str>) -> Request {
+    pub fn request(&self, method: &Method, path: Option<&str>) -> CountedRequest {
         let route = RouteLabels { method: word(method), path: path.unwrap_or("(none)").to_owned() };
         self.0.concurrent.get_or_create(&route).inc();
-        Request { metrics: self.clone(), route, started: Instant::now() }
+        CountedRequest { metrics: self.clone(), route, started: Instant::now() }
     }
 
     /// A daemon has joined. `again` means that its row existed.
@@ -199,13 +199,13 @@ impl Metrics {
 
 /// A request in progress; it counts until it is dropped.
 #[derive(Debug)]
-pub struct Request {
+pub struct CountedRequest {
     metrics: Metrics,
     route: RouteLabels,
     started: Instant,
 }
 
-impl Request {
+impl CountedRequest {
     /// The response is ready.
     pub fn answered(self, status: StatusCode) {
         let inner = &*self.metrics.0;
@@ -215,7 +215,7 @@ impl Request {
     }
 }
 
-impl Drop for Request {
+impl Drop for CountedRequest {
     fn drop(&mut self) {
         self.metrics.0.concurrent.get_or_create(&self.route).dec();
     }
