@@ -25,7 +25,7 @@ use crate::terminal::{raw, stdin};
 const TERM: &str = "xterm-256color";
 /// The size of a terminal that does not say it.
 const SIZE: (u32, u32) = (80, 24);
-/// How often a silent server is asked for a sign of life, and how often without an answer.
+/// How often a silent server is pinged, and after how many missing answers the connection is lost.
 const KEEP_ALIVE: Duration = Duration::from_secs(30);
 const KEEP_ALIVES: usize = 10;
 /// The code of a command that a signal ended, and of a lost connection.
