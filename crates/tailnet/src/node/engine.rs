@@ -212,6 +212,19 @@ impl Engine {
         Some(peer.tunnel.as_ref().map_or((0, 0), |tunnel| (tunnel.received, tunnel.sent)))
     }
 
+    /// What every peer with a tunnel has sent and received.
+    pub(super) fn all_traffic(&self) -> Vec<super::PeerTraffic> {
+        let with_tunnel = self.peers.values().filter_map(|peer| Some((peer, peer.tunnel.as_ref()?)));
+        let traffic = with_tunnel.map(|(peer, tunnel)| super::PeerTraffic {
+            id: peer.config.id,
+            address: peer.config.addresses.first().copied(),
+            received: tunnel.received,
+            sent: tunnel.sent,
+            connections: peer.stack.as_ref().map_or(0, |stack| stack.connections()),
+        });
+        traffic.collect()
+    }
+
     /// The own address that a packet to `remote` comes from.
     pub(super) fn source_for(&self, remote: Ipv6Addr) -> Option<Ipv6Addr> {
         let same_prefix = |address: &&Ipv6Addr| address.segments()[..3] == remote.segments()[..3];

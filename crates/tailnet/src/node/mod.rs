@@ -122,6 +122,21 @@ pub struct Pong {
     pub latency: Duration,
 }
 
+/// What a peer has sent and received since its tunnel exists.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct PeerTraffic {
+    /// The peer.
+    pub id: Uuid,
+    /// Its first address.
+    pub address: Option<Ipv6Addr>,
+    /// Bytes received from it, inside the tunnel.
+    pub received: u64,
+    /// Bytes sent to it.
+    pub sent: u64,
+    /// TCP connections now.
+    pub connections: usize,
+}
+
 /// The kinds of pings.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum PingKind {
@@ -310,6 +325,12 @@ impl Node {
     #[must_use]
     pub fn traffic(&self, peer: Uuid) -> Option<(u64, u64)> {
         self.inner.shared.lock().traffic(peer)
+    }
+
+    /// The traffic of every peer that has had any lately.
+    #[must_use]
+    pub fn all_traffic(&self) -> Vec<PeerTraffic> {
+        self.inner.shared.lock().all_traffic()
     }
 
     /// Agrees on new keys with a peer now, instead of after two minutes.
