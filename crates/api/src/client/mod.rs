@@ -17,6 +17,7 @@ mod templates;
 mod tls;
 mod users;
 mod version;
+mod workspace_agent;
 mod workspaces;
 
 use std::fmt;
@@ -37,6 +38,7 @@ pub use logs::{JobLogTarget, JobLogs};
 pub use proxy::Proxies;
 pub use tls::{Error as TlsError, config as tls_config};
 pub use version::same_release;
+pub use workspace_agent::{AgentExternalAuth, AppProbe, ExternalAuthQuery, GitSshKey};
 
 /// How long things may take.
 #[derive(Clone, Copy, Debug)]

@@ -1,0 +1,173 @@
+//! What an agent, and commands inside its workspace, ask the server. The session is the agent's token.
+
+use std::fmt;
+use std::time::Duration;
+
+use http::{HeaderMap, Uri};
+use serde::Deserialize;
+use url::Url;
+
+use super::error::Error;
+use super::{BoxedByteStream, Client, UpgradedConnection, tls};
+
+const RPC: &str = "/api/v2/workspaceagents/me/rpc";
+const GIT_SSH_KEY: &str = "/api/v2/workspaceagents/me/gitsshkey";
+const EXTERNAL_AUTH: &str = "/api/v2/workspaceagents/me/external-auth";
+
+/// The key pair of the workspace's owner for Git.
+#[derive(Clone, Default, Deserialize)]
+#[serde(default)]
+pub struct GitSshKey {
+    /// As in `authorized_keys`.
+    pub public_key: String,
+    /// In PEM.
+    pub private_key: String,
+}
+
+/// A token of an external service for the workspace's owner, or where the owner connects an account.
+#[derive(Clone, Default, Deserialize)]
+#[serde(default)]
+pub struct AgentExternalAuth {
+    /// The token.
+    pub access_token: String,
+    /// Where the owner must log in first; empty when there is a token.
+    pub url: String,
+    /// The kind of service.
+    #[serde(rename = "type")]
+    pub kind: String,
+    /// For Git over HTTPS.
+    pub username: String,
+    /// The same.
+    pub password: String,
+    /// What the service sent with the token.
+    pub token_extra: Option<serde_json::Map<String, serde_json::Value>>,
+}
+
+impl fmt::Debug for GitSshKey {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("GitSshKey").field("public_key", &self.public_key).finish_non_exhaustive()
+    }
+}
+
+impl fmt::Debug for AgentExternalAuth {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("AgentExternalAuth")
+            .field("kind", &self.kind)
+            .field("url", &self.url)
+            .finish_non_exhaustive()
+    }
+}
+
+impl Client {
+    /// Opens the connection for the calls of an agent (agent 2.1).
+    ///
+    /// # Errors
+    /// As [`super::Dialer::open`].
+    pub async fn agent_rpc(&self, version: &str) -> Result<UpgradedConnection, Error> {
+        self.open(RPC, &[("version", version)], self.cookie()?).await
+    }
+
+    /// Connects to a host as for every call, proxy and TLS included, for protocols that upgrade by themselves. The headers are
+    /// the client's extra ones.
+    ///
+    /// # Errors
+    /// The host cannot be reached.
+    pub async fn connect(&self, url: &Url) -> Result<(BoxedByteStream, HeaderMap), Error> {
+        let stream = self.server.dialer.connection(url).await?;
+        Ok((stream, self.server.headers.clone()))
+    }
+
+    /// The Git key of the workspace's owner.
+    ///
+    /// # Errors
+    /// As for every call.
+    pub async fn git_ssh_key_of_owner(&self) -> Result<GitSshKey, Error> {
+        self.get(GIT_SSH_KEY, &[]).await
+    }
+
+    /// A token for a provider with an id, or for the provider whose pattern matches a URL. With `listen` the server answers
+    /// when the owner has connected an account.
+    ///
+    /// # Errors
+    /// As for every call.
+    pub async fn external_auth_of_owner(
+        &self,
+        provider: ExternalAuthQuery<'_>,
+        listen: bool,
+    ) -> Result<AgentExternalAuth, Error> {
+        let mut query = vec![match provider {
+            ExternalAuthQuery::Id(id) => ("id", id),
+            ExternalAuthQuery::Url(url) => ("match", url),
+        }];
+        if listen {
+            query.push(("listen", "true"));
+        }
+        self.get(EXTERNAL_AUTH, &query).await
+    }
+}
+
+/// Which provider of external authentication is meant.
+#[derive(Clone, Copy, Debug)]
+pub enum ExternalAuthQuery<'a> {
+    /// The provider's id.
+    Id(&'a str),
+    /// A URL that the provider's pattern matches.
+    Url(&'a str),
+}
+
+/// Asks apps of a workspace whether they answer.
+#[derive(Clone)]
+pub struct AppProbe {
+    http: reqwest::Client,
+}
+
+impl AppProbe {
+    /// A probe. Redirects count as answers and are not followed; no proxy is used.
+    ///
+    /// # Errors
+    /// [`Error::Setup`].
+    pub fn new() -> Result<Self, Error> {
+        // Without authorities an app with TLS does not answer, which is better than no agent.
+        let tls = tls::config(&[]).unwrap_or_else(|_| tls::without_roots());
+        let http = reqwest::Client::builder()
+            .tls_backend_preconfigured(tls)
+            .redirect(reqwest::redirect::Policy::none())
+            .pool_max_idle_per_host(0)
+            .no_proxy()
+            .build()
+            .map_err(Error::Setup)?;
+        Ok(Self { http })
+    }
+
+    /// Whether a GET is answered within a limit by a status below 500. The body is not read.
+    pub async fn answers(&self, url: &str, limit: Duration) -> bool {
+        if url.parse::<Uri>().is_err() {
+            return false;
+        }
+        let response = self.http.get(url).timeout(limit).send().await;
+        response.is_ok_and(|response| !response.status().is_server_error())
+    }
+}
+
+impl fmt::Debug for AppProbe {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("AppProbe").finish_non_exhaustive()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn debug_shows_no_credential() {
+        let key = GitSshKey { public_key: "ssh-ed25519 A".to_owned(), private_key: "hunter2".to_owned() };
+        let auth = AgentExternalAuth {
+            access_token: "hunter2".to_owned(),
+            password: "hunter2".to_owned(),
+            ..AgentExternalAuth::default()
+        };
+        let text = format!("{key:?} {auth:?}");
+        assert!(text.contains("ssh-ed25519") && !text.contains("hunter2"), "{text}");
+    }
+}
