@@ -36,8 +36,10 @@ pub enum Requirement {
     DebianRoot,
     /// A static program of this workspace, named by `CODER_TEST_STATIC_BINARY`.
     StaticBinary,
-    /// `ssh` and `scp` of OpenSSH in the `PATH`.
+    /// `ssh`, `sftp` and `scp` of OpenSSH in the `PATH`.
     OpenSsh,
+    /// `curl` in the `PATH`.
+    Curl,
     /// `strace` in the `PATH`, and permission to trace.
     Strace,
     /// A kernel that lets this user make mount and process namespaces.
@@ -64,7 +66,7 @@ pub enum Requirement {
 
 impl Requirement {
     /// All of them.
-    pub const ALL: [Self; 21] = [
+    pub const ALL: [Self; 22] = [
         Self::Terraform,
         Self::Tofu,
         Self::Go,
@@ -75,6 +77,7 @@ impl Requirement {
         Self::DebianRoot,
         Self::StaticBinary,
         Self::OpenSsh,
+        Self::Curl,
         Self::Strace,
         Self::Namespaces,
         Self::NetworkNamespaces,
@@ -102,6 +105,7 @@ impl Requirement {
             Self::DebianRoot => "debian-root",
             Self::StaticBinary => "static-binary",
             Self::OpenSsh => "openssh",
+            Self::Curl => "curl",
             Self::Strace => "strace",
             Self::Namespaces => "namespaces",
             Self::NetworkNamespaces => "network-namespaces",
@@ -135,6 +139,7 @@ impl Requirement {
                 "run cargo xtask dist, and set CODER_TEST_STATIC_BINARY to the program that it names"
             }
             Self::OpenSsh => "install the package openssh-client",
+            Self::Curl => "install the package curl",
             Self::Strace => "install the package strace, and permit ptrace",
             Self::Namespaces => "permit mount and process namespaces (or run as root)",
             Self::NetworkNamespaces => "install the package iproute2, and permit network namespaces",
@@ -176,7 +181,13 @@ impl Requirement {
             }
             Self::DebianRoot => Some("it is made by root from a package archive"),
             Self::StaticBinary => Some("tests use debug builds, which are linked dynamically"),
-            Self::Terraform | Self::Go | Self::Postgres | Self::Git | Self::Helm | Self::OpenSsh => None,
+            Self::Terraform
+            | Self::Go
+            | Self::Postgres
+            | Self::Git
+            | Self::Helm
+            | Self::OpenSsh
+            | Self::Curl => None,
         }
     }
 }

@@ -29,8 +29,9 @@ fn look(requirement: Requirement) -> bool {
         | Requirement::Go
         | Requirement::Helm => program(requirement).is_some(),
         Requirement::Podman => can_run_containers(),
-        Requirement::OpenSsh => in_path("ssh").is_some() && in_path("scp").is_some(),
+        Requirement::OpenSsh => ["ssh", "sftp", "scp"].iter().all(|name| in_path(name).is_some()),
         Requirement::Postgres => in_path("initdb").is_some() && in_path("postgres").is_some(),
+        Requirement::Curl => in_path("curl").is_some(),
         Requirement::Strace => works("strace", &["-f", "-o", "/dev/null", "true"]),
         // The first form is for root, the second for everybody where user namespaces are permitted.
         Requirement::Namespaces => {
