@@ -50,4 +50,85 @@ mod tests {
             assert!(checked.success());
         }
     }
+
+    /// One request: its first line, headers and body.
+    fn read_request(stream: &mut std::net::TcpStream) -> String {
+        use std::io::Read as _;
+        let mut request = Vec::new();
+        let mut byte = [0];
+        while !request.ends_with(b"\r\n\r\n") && stream.read(&mut byte).unwrap() == 1 {
+            request.push(byte[0]);
+        }
+        let head = String::from_utf8(request).unwrap();
+        let length = head
+            .lines()
+            .find_map(|line| line.to_ascii_lowercase().strip_prefix("content-length: ")?.parse().ok());
+        let mut body = vec![0; length.unwrap_or(0)];
+        stream.read_exact(&mut body).unwrap();
+        head + &String::from_utf8(body).unwrap()
+    }
+
+    /// agent 1.2: what does not run as the agent is reported at once, and fetched again.
+    #[test]
+    fn agent_that_cannot_start_is_reported_and_fetched_again() {
+        use std::io::Write as _;
+        coder_requirements::require!(Curl);
+        let folder = tempfile::tempdir().unwrap();
+        let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+        let url = format!("http://{}/", listener.local_addr().unwrap());
+        let server = std::thread::spawn(move || {
+            let mut requests = Vec::new();
+            // A wrong program, the report of it, and the right one.
+            let wrong = "#!/bin/sh\necho something else\n";
+            let right = "#!/bin/sh\n[ \"$1\" = agent ] || { echo Coder; exit; }\necho auth=$CODER_AGENT_AUTH url=$CODER_AGENT_URL\n";
+            for body in [wrong, "{}", right] {
+                let (mut stream, _) = listener.accept().unwrap();
+                requests.push(read_request(&mut stream));
+                let length = body.len();
+                let answer =
+                    format!("HTTP/1.1 200 OK\r\ncontent-length: {length}\r\nconnection: close\r\n\r\n{body}");
+                stream.write_all(answer.as_bytes()).unwrap();
+            }
+            requests
+        });
+        // No waiting in a test.
+        let tools = folder.path().join("tools");
+        std::fs::create_dir(&tools).unwrap();
+        let sleep = tools.join("sleep");
+        std::fs::write(&sleep, "#!/bin/sh\necho slept $1\n").unwrap();
+        std::fs::set_permissions(&sleep, std::os::unix::fs::PermissionsExt::from_mode(0o755)).unwrap();
+        let text =
+            script("linux", "amd64").unwrap().replace("${ACCESS_URL}", &url).replace("${AUTH_TYPE}", "token");
+        let path = format!("{}:{}", tools.display(), std::env::var("PATH").unwrap());
+        let output = std::process::Command::new("sh")
+            .args(["-c", &text])
+            .env("PATH", path)
+            .env("BINARY_DIR", folder.path().join("bin"))
+            .env("CODER_AGENT_TOKEN", "the-secret-token")
+            .env_remove("http_proxy")
+            .output()
+            .unwrap();
+        let (stdout, stderr) =
+            (String::from_utf8_lossy(&output.stdout), String::from_utf8_lossy(&output.stderr));
+        assert!(output.status.success(), "{stdout}{stderr}");
+        assert!(
+            stdout.contains("slept 30") && stdout.ends_with(&format!("auth=token url={url}\n")),
+            "{stdout}"
+        );
+        assert!(
+            !stdout.contains("the-secret-token") && !stderr.contains("the-secret-token"),
+            "{stdout}{stderr}"
+        );
+        let requests = server.join().unwrap();
+        assert!(requests[0].starts_with("GET /bin/coder-linux-amd64 "));
+        assert!(requests[1].starts_with("PATCH /api/v2/workspaceagents/me/logs "), "{}", requests[1]);
+        assert!(requests[1].contains("Coder-Session-Token: the-secret-token\r\n"), "{}", requests[1]);
+        assert!(
+            requests[1].contains("does not run in") && requests[1].contains("\"level\":\"error\""),
+            "{}",
+            requests[1]
+        );
+        let json = requests[1].split("\r\n\r\n").nth(1).unwrap();
+        assert!(serde_json::from_str::<serde_json::Value>(json).is_ok(), "{json}");
+    }
 }
