@@ -11,6 +11,7 @@ use coder_api::templates::CreateTemplateRequest;
 use coder_api::versions::CreateTemplateVersionRequest;
 use coder_api::workspaces::{CreateWorkspaceRequest, Workspace};
 use coder_domain::ids::AgentId;
+use coder_domain::secret::Secret;
 use coder_tailnet::controller::{self, Controller};
 use coder_tailnet::coordinator::Authorization;
 use coder_tailnet::derp::upgrade::{self, Form};
@@ -66,6 +67,25 @@ pub async fn workspace_with_agent(
     client: &Client,
     name: &str,
 ) -> Result<(Workspace, AgentId)> {
+    let (workspace, agent, _) = new_workspace(server, client, name).await?;
+    // It takes part in the network without the calls by which agents report.
+    let connected = format!(
+        "update workspace_agents set first_connected_us = {FUTURE_US}, last_connected_us = {FUTURE_US}, \
+         lifecycle_state = 'ready' where id = '{agent}'"
+    );
+    server.execute(&connected).await;
+    Ok((client.workspace(workspace.id).await?, agent))
+}
+
+/// Makes a workspace whose build has one agent called `main`, and the token of that agent.
+///
+/// # Errors
+/// When a call fails.
+pub async fn new_workspace(
+    server: &TestServer,
+    client: &Client,
+    name: &str,
+) -> Result<(Workspace, AgentId, Secret)> {
     let owner = &server.owner;
     let organization = server.handle.app.default_organization;
     let daemon = FakeDaemon::join_with_session(owner, &format!("daemon-of-{name}")).await?;
@@ -88,9 +108,10 @@ pub async fn workspace_with_agent(
         CreateWorkspaceRequest { template_id: Some(template), name: name.to_owned(), ..Default::default() };
     let workspace = client.create_workspace("me", &request).await?;
     let job = daemon.acquire().await?;
+    let token = Secret::new(Uuid::new_v4().to_string());
     let agent = Agent {
         name: "main".to_owned(),
-        auth: Some(agent::Auth::Token(Uuid::new_v4().to_string())),
+        auth: Some(agent::Auth::Token(token.expose().to_owned())),
         ..Agent::default()
     };
     let resource = Resource {
@@ -104,13 +125,7 @@ pub async fn workspace_with_agent(
     let workspace = client.workspace(workspace.id).await?;
     let resources = workspace.latest_build.resources.iter();
     let agent = resources.flat_map(|resource| &resource.agents).next().context("the build has an agent")?.id;
-    // It takes part in the network without the calls by which agents report.
-    let connected = format!(
-        "update workspace_agents set first_connected_us = {FUTURE_US}, last_connected_us = {FUTURE_US}, \
-         lifecycle_state = 'ready' where id = '{agent}'"
-    );
-    server.execute(&connected).await;
-    Ok((client.workspace(workspace.id).await?, agent))
+    Ok((workspace, agent, token))
 }
 
 /// The node of an agent that is connected to relay and coordinator.

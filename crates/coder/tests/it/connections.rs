@@ -189,7 +189,7 @@ fn port_forward_serves_tcp_and_udp_ports_of_the_workspace() {
     child.kill().unwrap();
     child.wait().unwrap();
     site.home.run(&["port-forward", "dev"]).refused("nothing to forward");
-    site.home.run(&["port-forward", "dev", "--tcp", "1-2:3"]).refused("ranges");
+    site.home.run(&["port-forward", "dev", "--tcp", "1-2:3"]).refused("the local range has 2 ports");
 }
 
 #[test]
