@@ -9,6 +9,9 @@ use serde_json::Value;
 use crate::charts::package;
 use crate::run::root;
 
+/// The version for which is rendered; a Helm that was built by `go build` has no default of its own.
+const KUBERNETES: &str = "1.33.0";
+
 /// The chart and its Helm.
 pub(super) struct Chart {
     pub(super) name: &'static str,
@@ -52,7 +55,8 @@ impl Chart {
     fn template_file(&self, values: &Path, namespace: &str, more: &[&str]) -> Result<String, String> {
         let directory = self.directory();
         let directory = directory.to_str().unwrap();
-        let arguments = ["template", "release-name", directory, "--namespace", namespace];
+        let arguments =
+            ["template", "release-name", directory, "--namespace", namespace, "--kube-version", KUBERNETES];
         self.run(&[&arguments, more].concat(), Some(values))
     }
 
@@ -118,7 +122,9 @@ impl Chart {
         .unwrap();
         let object = "kind: ConfigMap\nmetadata: { name: notes }\ndata: { notes: {{ include \"notes\" . | toJson }} }\n";
         std::fs::write(templates.join("notes.yaml"), object).unwrap();
-        let arguments = ["template", "release-name", copy.path().to_str().unwrap(), "--namespace", "coder"];
+        let copy = copy.path().to_str().unwrap();
+        let arguments =
+            ["template", "release-name", copy, "--namespace", "coder", "--kube-version", KUBERNETES];
         let text = self.run(&arguments, Some(&self.case(case, "values"))).unwrap();
         Rendered::parse(&text).object("ConfigMap", "notes")["data"]["notes"].as_str().unwrap().to_owned()
     }
@@ -127,7 +133,7 @@ impl Chart {
     #[track_caller]
     pub(super) fn lint(&self, case: &str) {
         let directory = self.directory();
-        let arguments = ["lint", "--strict", directory.to_str().unwrap()];
+        let arguments = ["lint", "--strict", directory.to_str().unwrap(), "--kube-version", KUBERNETES];
         self.run(&arguments, Some(&self.case(case, "values"))).unwrap();
     }
 }

@@ -273,6 +273,9 @@ fn probes_are_changed_or_turned_off() {
     };
     assert_eq!(rendered.container()["readinessProbe"], probe(10, 15, 5, 2, 6));
     assert_eq!(rendered.container()["livenessProbe"], probe(30, 20, 10, 1, 3));
+    let rendered = chart.render("probe_defaults");
+    let only_path = json!({ "httpGet": { "path": "/healthz", "port": "http", "scheme": "HTTP" } });
+    assert_eq!(rendered.container()["startupProbe"], only_path);
     let rendered = chart.render("probes_disabled");
     for probe in ["startupProbe", "livenessProbe", "readinessProbe"] {
         assert_eq!(rendered.container()[probe], Value::Null);

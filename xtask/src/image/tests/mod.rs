@@ -199,3 +199,29 @@ fn unusable_parts_are_refused() {
         assert!(error.to_string().contains("usage: cargo xtask image"), "{wrong:?}: {error}");
     }
 }
+
+#[test]
+fn the_compose_file_starts_the_images_of_this_version_hardened() {
+    let text = std::fs::read_to_string(root().join("deploy/compose/compose.yaml")).unwrap();
+    let file: Value = serde_saphyr::from_str(&text).unwrap();
+    for (service, image) in [("server", "coder"), ("provisioner", "coder-provisioner")] {
+        let service = &file["services"][service];
+        let version = env!("CARGO_PKG_VERSION");
+        let wanted = format!("${{CODER_REGISTRY:-localhost}}/{image}:${{CODER_VERSION:-v{version}}}");
+        assert_eq!(service["image"], wanted.as_str());
+        assert_eq!(service["read_only"], true);
+        assert_eq!(service["cap_drop"], json!(["ALL"]));
+        assert_eq!(service["security_opt"], json!(["no-new-privileges"]));
+        // What the image writes to is writable nevertheless.
+        let places = service["tmpfs"]
+            .as_array()
+            .unwrap()
+            .iter()
+            .chain(service["volumes"].as_array().into_iter().flatten());
+        let places: Vec<_> = places.map(|place| place.as_str().unwrap()).collect();
+        for directory in ["/tmp", "/var/cache/coder"] {
+            assert!(places.iter().any(|place| place.split(':').any(|part| part == directory)), "{places:?}");
+        }
+    }
+    assert_eq!(file["services"]["server"]["depends_on"]["database"]["condition"], "service_healthy");
+}
