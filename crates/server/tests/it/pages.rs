@@ -199,10 +199,20 @@ async fn our_own_binary_and_the_script_that_installs_it() {
     let path = format!("/bin/coder-linux-{arch}");
     let answer = server.get("", &path).await;
     assert_eq!(answer.body, b"binary");
+    // agent 1.3: SHA-1 of the file.
+    assert_eq!(answer.headers["etag"], "\"7e57cfe843145135aee1f4d0d63ceb7842093712\"");
+    assert_eq!(answer.headers["x-original-content-length"], "6");
+    assert_eq!(server.get("", &path.replace('-', "_")).await.body, b"binary");
     let again =
         Request::get(&path).header("if-none-match", &answer.headers["etag"]).body(Body::empty()).unwrap();
     assert_eq!(server.send(again).await.status, 304);
     server.get("", "/bin/coder-plan9-mips").await.expect(404);
+    // A slim build beside the executable is preferred, and builds for other platforms are served.
+    std::fs::write(folder.path().join(format!("coder-linux-{arch}")), b"slim").unwrap();
+    std::fs::write(folder.path().join("coder-darwin-arm64"), b"other").unwrap();
+    assert_eq!(server.get("", &path).await.body, b"slim");
+    assert_eq!(server.get("", "/bin/coder-darwin-arm64").await.body, b"other");
+    assert_eq!(server.get("", "/bin/").await.text(), format!("coder-linux-{arch}\ncoder-darwin-arm64\n"));
     server.get("", "/bin/..%2F..%2Fetc%2Fpasswd").await.expect(404);
     let home =
         server.send(Request::get("/").header("host", "evil\"><script>").body(Body::empty()).unwrap()).await;

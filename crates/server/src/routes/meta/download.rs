@@ -1,23 +1,23 @@
-//! The server's own executable, and the script that installs it (documented-flow 5).
+//! The programs that are downloaded, and the script that installs the server's own (documented-flow 5, agent 1.3).
 
 use axum::body::Body;
 use axum::extract::{Path, State};
 use axum::response::{IntoResponse, Response};
-use http::header::{self, HeaderValue};
+use http::header::{self, HeaderName, HeaderValue};
 use http::{HeaderMap, StatusCode};
 use tokio_util::io::ReaderStream;
 
+use super::binaries::{self, Version};
 use crate::context::App;
 use crate::http::{AccessUrl, Error, Result};
 
-/// The name of the only executable that is served.
-fn own_name() -> String {
-    let architecture = match std::env::consts::ARCH {
-        "x86_64" => "amd64",
-        "aarch64" => "arm64",
-        other => other,
-    };
-    format!("coder-{}-{architecture}", std::env::consts::OS)
+/// The size before any encoding of the body.
+const ORIGINAL_LENGTH: HeaderName = HeaderName::from_static("x-original-content-length");
+
+/// `GET /bin/`
+pub async fn list_binaries(State(app): State<App>) -> String {
+    let names = app.config.executable.as_ref().map(|own| binaries::list(own)).unwrap_or_default();
+    names.iter().map(|name| format!("{name}\n")).collect()
 }
 
 /// `GET /bin/{name}`
@@ -26,22 +26,29 @@ pub async fn binary(
     Path(name): Path<String>,
     headers: HeaderMap,
 ) -> Result<Response> {
-    let path = app.config.executable.as_ref().filter(|_| name == own_name()).ok_or_else(|| {
-        Error::new(StatusCode::NOT_FOUND, "This server has no binary of that name.")
-            .detail(format!("It serves only its own: {}", own_name()))
+    let found = app.config.executable.as_ref().and_then(|own| binaries::find(own, &name));
+    let path = found.ok_or_else(|| {
+        let served = app.config.executable.as_ref().map(|own| binaries::list(own)).unwrap_or_default();
+        Error::new(StatusCode::NOT_FOUND, "This server has no binary of that name.").detail(format!(
+            "It serves {}. Builds for other platforms are served when they lie beside the server's executable.",
+            if served.is_empty() { "none".to_owned() } else { served.join(", ") }
+        ))
     })?;
-    let file =
-        tokio::fs::File::open(path).await.map_err(|e| Error::internal("The binary cannot be read.", e))?;
-    let metadata = file.metadata().await.map_err(|e| Error::internal("The binary cannot be read.", e))?;
-    let etag = format!("\"{}-{}\"", app.build.product, metadata.len());
-    let etag =
-        HeaderValue::from_str(&etag).map_err(|e| Error::internal("The binary cannot be described.", e))?;
+    let unreadable = |error| Error::internal("The binary cannot be read.", error);
+    let file = tokio::fs::File::open(&path).await.map_err(unreadable)?;
+    let metadata = file.metadata().await.map_err(unreadable)?;
+    let version = Version { length: metadata.len(), modified: metadata.modified().ok() };
+    let hashed = tokio::task::spawn_blocking(move || binaries::hash(&path, version)).await;
+    let hash = hashed.unwrap_or_else(|panic| Err(std::io::Error::other(panic))).map_err(unreadable)?;
+    let etag = HeaderValue::from_str(&format!("\"{hash}\""))
+        .map_err(|e| Error::internal("The binary cannot be described.", e))?;
     if headers.get(header::IF_NONE_MATCH) == Some(&etag) {
         return Ok((StatusCode::NOT_MODIFIED, [(header::ETAG, etag)]).into_response());
     }
     let headers = [
         (header::CONTENT_TYPE, HeaderValue::from_static("application/octet-stream")),
         (header::CONTENT_LENGTH, HeaderValue::from(metadata.len())),
+        (ORIGINAL_LENGTH, HeaderValue::from(metadata.len())),
         (header::ETAG, etag),
     ];
     Ok((headers, Body::from_stream(ReaderStream::with_capacity(file, 64 << 10))).into_response())

@@ -1,6 +1,7 @@
 //! The server's version, features, health and executable.
 
 mod about;
+mod binaries;
 mod download;
 mod health;
 
@@ -8,5 +9,5 @@ pub use about::{
     appearance, available_experiments, build_info, entitlements, experiments, healthz, readyz, regions, root,
     ssh_config, update_check,
 };
-pub use download::{binary, install_script};
+pub use download::{binary, install_script, list_binaries};
 pub use health::health;
