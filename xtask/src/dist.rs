@@ -1,10 +1,14 @@
-//! The static, stripped binary that people download.
+//! The static, stripped binaries that people and workspaces download.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result, bail};
 
 use crate::run::{self, cargo, output, root, target};
+
+/// The architectures of the slim build: the name in downloads, and the target. The machine's own needs no target.
+const SLIM: [(&str, &str); 2] =
+    [("amd64", "x86_64-unknown-linux-gnu"), ("arm64", "aarch64-unknown-linux-gnu")];
 
 /// Builds `target/dist/coder` and returns its path.
 ///
@@ -13,31 +17,75 @@ use crate::run::{self, cargo, output, root, target};
 pub(crate) fn run_build() -> Result<PathBuf> {
     let mut build = cargo(&["rustc", "--release", "--package", "coder", "--bin", "coder", "--"]);
     run::run(build.args(["-C", "target-feature=+crt-static"]))?;
+    keep(&target().join("release/coder"), "coder")
+}
+
+/// Builds `target/dist/coder-linux-<arch>`, without server, database and provisioner: what workspaces download from a server that it lies
+/// beside. None when the toolchain cannot build for the architecture.
+fn run_slim(name: &str, triple: &str) -> Result<Option<PathBuf>> {
+    let is_own = triple.starts_with(std::env::consts::ARCH);
+    if !is_own && !can_build(triple) {
+        println!("no slim build for {name}: install the target {triple} and a linker for it");
+        return Ok(None);
+    }
+    // A directory of its own: the same crates have other features here.
+    let folder = target().join("slim");
+    let mut build =
+        cargo(&["rustc", "--release", "--package", "coder", "--bin", "coder", "--no-default-features"]);
+    build.args(["--target", triple, "--"]).args(["-C", "target-feature=+crt-static"]);
+    run::run(build.env("CARGO_TARGET_DIR", &folder))?;
+    let built = folder.join(triple).join("release/coder");
+    keep(&built, &format!("coder-linux-{name}")).map(Some)
+}
+
+/// Whether the standard library and a linker for a target are there.
+fn can_build(triple: &str) -> bool {
+    let linker = format!("CARGO_TARGET_{}_LINKER", triple.to_uppercase().replace('-', "_"));
+    let has_linker = std::env::var_os(linker).is_some();
+    let library =
+        std::process::Command::new("rustc").args(["--print", "target-libdir", "--target", triple]).output();
+    let has_library = library.is_ok_and(|output| {
+        let path = String::from_utf8_lossy(&output.stdout).trim().to_owned();
+        output.status.success() && std::path::Path::new(&path).is_dir()
+    });
+    has_linker && has_library
+}
+
+/// Puts a binary into the folder of finished ones.
+fn keep(built: &Path, name: &str) -> Result<PathBuf> {
     let folder = target().join("dist");
     std::fs::create_dir_all(&folder).with_context(|| format!("cannot make {}", folder.display()))?;
-    let binary = folder.join("coder");
-    let built = target().join("release/coder");
     // Copied to the side and renamed, so that a running older copy is no obstacle.
-    let fresh = folder.join("coder.new");
-    std::fs::copy(&built, &fresh).with_context(|| format!("cannot copy {}", built.display()))?;
-    std::fs::rename(&fresh, &binary)?;
-    Ok(binary)
+    let (fresh, kept) = (folder.join(format!("{name}.new")), folder.join(name));
+    std::fs::copy(built, &fresh).with_context(|| format!("cannot copy {}", built.display()))?;
+    std::fs::rename(&fresh, &kept)?;
+    Ok(kept)
 }
 
 /// Builds, and checks that the result needs no dynamic loader and has nothing in it that only debuggers read.
 pub(crate) fn run() -> Result<PathBuf> {
     let binary = run_build()?;
-    let bytes = std::fs::read(&binary)?;
+    let size = check(&binary)?;
+    let version = output(std::process::Command::new(&binary).arg("version").current_dir(root()))?;
+    println!("{} MiB, {}", size, version.lines().next().unwrap_or_default());
+    for (name, triple) in SLIM {
+        if let Some(slim) = run_slim(name, triple)? {
+            println!("{} MiB, {}", check(&slim)?, slim.display());
+        }
+    }
+    Ok(binary)
+}
+
+/// Checks a finished binary. Its size in MiB.
+fn check(binary: &Path) -> Result<usize> {
+    let bytes = std::fs::read(binary)?;
     if has_interpreter(&bytes) {
         bail!("{} is dynamically linked", binary.display());
     }
     if has_symbols(&bytes) {
         bail!("{} is not stripped: see the release profile in Cargo.toml", binary.display());
     }
-    let size = bytes.len() / 1024 / 1024;
-    let version = output(std::process::Command::new(&binary).arg("version").current_dir(root()))?;
-    println!("{} MiB, {}", size, version.lines().next().unwrap_or_default());
-    Ok(binary)
+    Ok(bytes.len() / 1024 / 1024)
 }
 
 /// The architecture of a program, as container images name it.

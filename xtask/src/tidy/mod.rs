@@ -40,6 +40,7 @@ const EDGES: &[(&str, &[&str])] = &[
             "coder-operator",
             "coder-provisioner",
             "coder-server",
+            "coder-source",
             "coder-store",
             "coder-tailnet",
             "coder-tfprovider",
