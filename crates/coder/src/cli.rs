@@ -133,6 +133,22 @@ pub(crate) enum Command {
         #[command(subcommand)]
         command: cmd::organizations::Command,
     },
+    /// Print an access token of an external service, inside a workspace.
+    #[command(subcommand_required = true, arg_required_else_help = true)]
+    ExternalAuth {
+        #[command(subcommand)]
+        command: cmd::external_auth::Command,
+    },
+    /// Install your dotfiles from a Git repository.
+    Dotfiles(cmd::dotfiles::Args),
+    /// Show how much of the processors, the memory and the disk is in use.
+    Stat(cmd::stat::Args),
+    /// Run the agent of a workspace; its init script does this.
+    #[command(hide = true)]
+    Agent(Box<cmd::agent::Args>),
+    /// Run SSH for Git with the key of the workspace's owner; Git does this.
+    #[command(hide = true)]
+    Gitssh(cmd::gitssh::Args),
     /// Print the version.
     Version(cmd::version::Args),
     /// Print a script for completion in a shell.

@@ -81,23 +81,28 @@ impl Context {
 
     /// Additional headers for every request.
     pub(crate) fn headers(&self) -> anyhow::Result<Vec<(String, String)>> {
-        let mut lines = self.global.header.clone();
-        if let Some(command) = &self.global.header_command {
-            let output = std::process::Command::new("/bin/sh").arg("-c").arg(command).output();
-            let output = output.with_context(|| format!("run the header command {command:?}"))?;
-            if !output.status.success() {
-                bail!("the header command {command:?} failed: {}", output.status);
-            }
-            let text = String::from_utf8(output.stdout).context("the header command's output is no text")?;
-            lines.extend(text.lines().map(str::trim).filter(|line| !line.is_empty()).map(str::to_owned));
-        }
-        let split = |line: &String| match line.split_once('=') {
-            Some((name, value)) => Ok((name.trim().to_owned(), value.trim().to_owned())),
-            // The value may be a secret, so the line is not shown.
-            None => bail!("a header is not of the form name=value"),
-        };
-        lines.iter().map(split).collect()
+        header_pairs(&self.global.header, self.global.header_command.as_deref())
     }
+}
+
+/// Headers `name=value` of flags, and those that a command prints.
+pub(crate) fn header_pairs(lines: &[String], command: Option<&str>) -> anyhow::Result<Vec<(String, String)>> {
+    let mut lines = lines.to_vec();
+    if let Some(command) = command {
+        let output = std::process::Command::new("/bin/sh").arg("-c").arg(command).output();
+        let output = output.with_context(|| format!("run the header command {command:?}"))?;
+        if !output.status.success() {
+            bail!("the header command {command:?} failed: {}", output.status);
+        }
+        let text = String::from_utf8(output.stdout).context("the header command's output is no text")?;
+        lines.extend(text.lines().map(str::trim).filter(|line| !line.is_empty()).map(str::to_owned));
+    }
+    let split = |line: &String| match line.split_once('=') {
+        Some((name, value)) => Ok((name.trim().to_owned(), value.trim().to_owned())),
+        // The value may be a secret, so the line is not shown.
+        None => bail!("a header is not of the form name=value"),
+    };
+    lines.iter().map(split).collect()
 }
 
 /// Reads a server's URL; a missing scheme means https, and http on this machine.

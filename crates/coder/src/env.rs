@@ -232,6 +232,53 @@ variables! {
     /// Place from which `coder open app` opens an app.
     OPEN_APP_REGION = "CODER_OPEN_APP_REGION";
 
+    /// Token of a workspace's agent.
+    AGENT_TOKEN = "CODER_AGENT_TOKEN";
+    /// File with the token of a workspace's agent.
+    AGENT_TOKEN_FILE = "CODER_AGENT_TOKEN_FILE";
+    /// URL of the server, for a workspace's agent and commands beside it.
+    AGENT_URL = "CODER_AGENT_URL";
+    /// How an agent proves itself: `token`.
+    AGENT_AUTH = "CODER_AGENT_AUTH";
+    /// Directory for the logs of an agent and of its scripts.
+    AGENT_LOG_DIR = "CODER_AGENT_LOG_DIR";
+    /// Directory in which an agent's scripts have directories of their own.
+    AGENT_SCRIPT_DATA_DIR = "CODER_AGENT_SCRIPT_DATA_DIR";
+    /// Additional HTTP headers of an agent as `name=value`, separated by commas.
+    AGENT_HEADER = "CODER_AGENT_HEADER";
+    /// Command whose output lines `name=value` become additional HTTP headers of an agent.
+    AGENT_HEADER_COMMAND = "CODER_AGENT_HEADER_COMMAND";
+    /// How long an SSH connection to an agent may be silent.
+    AGENT_SSH_MAX_TIMEOUT = "CODER_AGENT_SSH_MAX_TIMEOUT";
+    /// Whether files cannot be transferred over SSH to an agent.
+    AGENT_BLOCK_FILE_TRANSFER = "CODER_AGENT_BLOCK_FILE_TRANSFER";
+    /// File for an agent's human-readable log.
+    AGENT_LOGGING_HUMAN = "CODER_AGENT_LOGGING_HUMAN";
+    /// File for an agent's log as JSON lines.
+    AGENT_LOGGING_JSON = "CODER_AGENT_LOGGING_JSON";
+    /// File for an agent's log as Stackdriver JSON lines.
+    AGENT_LOGGING_STACKDRIVER = "CODER_AGENT_LOGGING_STACKDRIVER";
+    /// What an agent runs in: `envbox`, `envbuilder`, `exectrace`, separated by commas.
+    AGENT_SUBSYSTEM = "CODER_AGENT_SUBSYSTEM";
+    /// Not supported by this agent, which says so: direct connections.
+    AGENT_TAILNET_LISTEN_PORT = "CODER_AGENT_TAILNET_LISTEN_PORT";
+    /// Not supported by this agent, which says so.
+    AGENT_PPROF_ADDRESS = "CODER_AGENT_PPROF_ADDRESS";
+    /// Not supported by this agent, which says so.
+    AGENT_PROMETHEUS_ADDRESS = "CODER_AGENT_PROMETHEUS_ADDRESS";
+    /// Not supported by this agent, which says so.
+    AGENT_DEBUG_ADDRESS = "CODER_AGENT_DEBUG_ADDRESS";
+    /// Not supported by this agent, which says so: dev containers.
+    AGENT_DEVCONTAINERS_ENABLE = "CODER_AGENT_DEVCONTAINERS_ENABLE";
+    /// Not supported by this agent, which says so.
+    AGENT_SOCKET_SERVER_ENABLED = "CODER_AGENT_SOCKET_SERVER_ENABLED";
+    /// Not supported by this agent, which says so.
+    AGENT_SOCKET_PATH = "CODER_AGENT_SOCKET_PATH";
+    /// Not supported by this agent, which says so.
+    AGENT_BOUNDARY_LOG_PROXY_SOCKET_PATH = "CODER_AGENT_BOUNDARY_LOG_PROXY_SOCKET_PATH";
+    /// Repository that `coder dotfiles` looks for the installation script in: a directory below its root.
+    DOTFILES_REPO_DIR = "CODER_DOTFILES_REPO_DIR";
+
     /// URL under which people and daemons reach the server.
     ACCESS_URL = "CODER_ACCESS_URL";
     /// Whether browsers that use another host name, or HTTP instead of HTTPS, are redirected to the access URL.

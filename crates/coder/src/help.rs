@@ -8,6 +8,7 @@ const GROUPS: &[(&str, &[&str])] = &[
     ("First steps", &["quickstart", "login", "logout", "whoami"]),
     ("Workspaces", &["create", "list", "show", "start", "stop", "restart", "delete", "logs", "state"]),
     ("Connections", &["ssh", "config-ssh", "port-forward", "open", "ping", "speedtest", "netcheck"]),
+    ("Inside a workspace", &["external-auth", "dotfiles", "stat"]),
     ("Templates", &["templates"]),
     ("Provisioners", &["provisioner", "provider"]),
     ("Administration", &["server", "users", "reset-password", "organizations", "tokens"]),

@@ -19,7 +19,6 @@ mod help;
 #[cfg(feature = "server")]
 mod ignored_flags;
 mod job;
-#[cfg(feature = "server")]
 mod logging;
 mod network;
 mod parameters;
@@ -27,7 +26,6 @@ pub mod reference;
 mod remote;
 mod runtime;
 mod session;
-#[cfg(feature = "server")]
 mod signals;
 mod suggest;
 mod template;
@@ -55,6 +53,9 @@ pub fn main() -> ExitCode {
     }
     // Only a shell that asks for names needs the completers.
     let completing = || completion::attach(command());
+    if let Some(prompt) = cmd::git_askpass::prompt() {
+        return finish(cmd::git_askpass::run(&prompt), &Facts::default()).into();
+    }
     clap_complete::CompleteEnv::with_factory(completing).var(env::COMPLETE).complete();
     let parsed = cli::parser().try_get_matches().and_then(|matches| Cli::from_arg_matches(&matches));
     let cli = match parsed {
@@ -62,16 +63,20 @@ pub fn main() -> ExitCode {
         Err(error) => return usage(&error).into(),
     };
     let facts = Facts::new(&cli.global);
-    let exit = match run(cli) {
+    finish(run(cli), &facts).into()
+}
+
+/// Shows the error that ended a command.
+fn finish(result: anyhow::Result<()>, facts: &Facts) -> Exit {
+    match result {
         Ok(()) => Exit::Success,
         Err(error) => {
             if error.downcast_ref::<exit::RemoteExit>().is_none() {
-                Printer::detect(false).error(&error_report::report(&error, &facts));
+                Printer::detect(false).error(&error_report::report(&error, facts));
             }
             exit::of(&error)
         }
-    };
-    exit.into()
+    }
 }
 
 /// Help and the version go to standard output and are no failure; a wrong command line is failure 1, as in the official
@@ -120,6 +125,10 @@ fn run(cli: Cli) -> anyhow::Result<()> {
         command => {
             let ctx = Context::new(global);
             match command {
+                Command::Agent(args) => cmd::agent::run(&ctx, *args),
+                Command::Gitssh(args) => cmd::gitssh::run(&args),
+                Command::Stat(args) => cmd::stat::run(&args),
+                Command::Dotfiles(args) => cmd::dotfiles::run(&ctx, &args),
                 #[cfg(feature = "server")]
                 Command::Quickstart(args) => cmd::quickstart::run(&ctx, args),
                 #[cfg(feature = "server")]
@@ -174,6 +183,7 @@ async fn client(ctx: &Context, command: Command) -> anyhow::Result<()> {
         Command::Tokens { command } => cmd::tokens::run(ctx, command).await,
         Command::Users { command } => cmd::users::run(ctx, command).await,
         Command::Organizations { command } => cmd::organizations::run(ctx, command).await,
+        Command::ExternalAuth { command } => cmd::external_auth::run(ctx, command).await,
         #[cfg(feature = "server")]
         Command::Quickstart(_)
         | Command::Server(_)
@@ -182,7 +192,14 @@ async fn client(ctx: &Context, command: Command) -> anyhow::Result<()> {
         | Command::Exp { .. } => {
             unreachable!("dispatched by run")
         }
-        Command::Provisioner { .. } | Command::Version(_) | Command::Completion(_) | Command::Man(_) => {
+        Command::Agent(_)
+        | Command::Gitssh(_)
+        | Command::Stat(_)
+        | Command::Dotfiles(_)
+        | Command::Provisioner { .. }
+        | Command::Version(_)
+        | Command::Completion(_)
+        | Command::Man(_) => {
             unreachable!("dispatched by run")
         }
     }

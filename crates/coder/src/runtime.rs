@@ -9,8 +9,7 @@ pub(crate) fn small() -> anyhow::Result<Runtime> {
     Builder::new_current_thread().enable_all().build().context("start the runtime")
 }
 
-/// `threads` threads: a daemon. Each costs memory, and a daemon mostly waits for Terraform.
-#[cfg(feature = "server")]
+/// `threads` threads: a daemon or an agent. Each costs memory, and both mostly wait.
 pub(crate) fn daemon(threads: usize) -> anyhow::Result<Runtime> {
     install_tls();
     Builder::new_multi_thread()

@@ -33,7 +33,6 @@ impl Directory {
     }
 
     /// The directory of the token, which templates must not see at all.
-    #[cfg(feature = "server")]
     pub(crate) fn path(&self) -> Option<&Path> {
         self.path.as_deref()
     }

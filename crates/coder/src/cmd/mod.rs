@@ -1,12 +1,17 @@
 //! One file per command: its arguments, then `run`.
 
+pub(crate) mod agent;
 pub(crate) mod completion;
 pub(crate) mod config_ssh;
 pub(crate) mod connect;
 pub(crate) mod create;
 pub(crate) mod delete;
+pub(crate) mod dotfiles;
 #[cfg(feature = "server")]
 pub(crate) mod exp;
+pub(crate) mod external_auth;
+pub(crate) mod git_askpass;
+pub(crate) mod gitssh;
 pub(crate) mod list;
 pub(crate) mod login;
 pub(crate) mod logout;
@@ -31,6 +36,7 @@ pub(crate) mod show;
 pub(crate) mod speedtest;
 pub(crate) mod ssh;
 pub(crate) mod start;
+pub(crate) mod stat;
 pub(crate) mod state;
 pub(crate) mod stop;
 pub(crate) mod templates;

@@ -35,7 +35,7 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<()> {
         version: versions::compatible(),
         product: versions::PRODUCT,
         external_url: "",
-        slim: false,
+        slim: cfg!(not(feature = "server")),
         agpl: false,
         boring_crypto: false,
     };
@@ -43,7 +43,11 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<()> {
         VersionFormat::Json => printer.data(&serde_json::to_string_pretty(&version)?),
         VersionFormat::Text => {
             printer.data(&format!("coder {}", versions::line()));
-            printer.data("Full build, supports the server subcommand.");
+            printer.data(if cfg!(feature = "server") {
+                "Full build, supports the server subcommand."
+            } else {
+                "Slim build, does not support the server subcommand."
+            });
         }
     }
     Ok(())

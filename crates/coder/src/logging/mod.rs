@@ -28,6 +28,8 @@ pub(crate) struct Settings {
     pub(crate) json: String,
     /// Path for Stackdriver JSON lines.
     pub(crate) stackdriver: String,
+    /// File for human-readable lines with its number of backups, beside the others.
+    pub(crate) file: Option<(std::path::PathBuf, usize)>,
     /// Regular expressions on logger name or message that let debug lines through.
     pub(crate) filter: Vec<String>,
     /// Whether all debug lines are shown.
@@ -77,6 +79,11 @@ pub(crate) fn install(settings: &Settings) -> Result<(), Error> {
             let sink = Sink::open(path).map_err(|source| Error::Open { path: path.to_owned(), source })?;
             sinks.push((sink, form));
         }
+    }
+    if let Some((path, backups)) = &settings.file {
+        let opened = Sink::open_file(path, *backups);
+        let opened = opened.map_err(|source| Error::Open { path: path.display().to_string(), source })?;
+        sinks.push((opened, Form::People));
     }
     if sinks.is_empty() {
         return Err(Error::NoSink);

@@ -1,4 +1,4 @@
-//! Where lines go: a standard stream, or a file that is rotated at 5 MB with one backup.
+//! Where lines go: a standard stream, or a file that is rotated at 5 MB and keeps some backups.
 
 use std::fs::{File, OpenOptions, rename};
 use std::io::{self, Write as _};
@@ -10,6 +10,8 @@ use crate::terminal::output;
 
 /// Size at which a file is rotated.
 const LARGEST: u64 = 5_000_000;
+/// Backups of a file that nobody chose a number for.
+const BACKUPS: usize = 1;
 
 pub(super) enum Sink {
     /// Standard output; whether it is a terminal with colours, if it is one.
@@ -18,6 +20,7 @@ pub(super) enum Sink {
     Err(Option<bool>),
     File {
         path: PathBuf,
+        backups: usize,
         open: Mutex<Open>,
     },
 }
@@ -32,8 +35,13 @@ impl Sink {
         Ok(match path {
             "/dev/stdout" => Self::Out(output::terminal(&io::stdout())),
             "/dev/stderr" => Self::Err(output::terminal(&io::stderr())),
-            path => Self::File { path: path.into(), open: Mutex::new(append(Path::new(path))?) },
+            path => Self::open_file(Path::new(path), BACKUPS)?,
         })
+    }
+
+    /// A file with a number of backups.
+    pub(super) fn open_file(path: &Path, backups: usize) -> io::Result<Self> {
+        Ok(Self::File { path: path.to_owned(), backups, open: Mutex::new(append(path)?) })
     }
 
     /// Whether it is a terminal, and then whether it shows colours.
@@ -50,20 +58,29 @@ impl Sink {
         drop(match self {
             Self::Out(_) => io::stdout().lock().write_all(bytes.as_bytes()),
             Self::Err(_) => io::stderr().lock().write_all(bytes.as_bytes()),
-            Self::File { path, open } => {
+            Self::File { path, backups, open } => {
                 let mut open = open.lock().unwrap_or_else(PoisonError::into_inner);
-                open.write(path, bytes.as_bytes())
+                open.write(path, *backups, bytes.as_bytes())
             }
         });
     }
 }
 
 impl Open {
-    fn write(&mut self, path: &Path, bytes: &[u8]) -> io::Result<()> {
+    fn write(&mut self, path: &Path, backups: usize, bytes: &[u8]) -> io::Result<()> {
         if self.written + bytes.len() as u64 > LARGEST && self.written > 0 {
-            let mut backup = path.as_os_str().to_owned();
-            backup.push(".1");
-            rename(path, backup)?;
+            let backup = |number: usize| {
+                let mut name = path.as_os_str().to_owned();
+                name.push(format!(".{number}"));
+                name
+            };
+            for number in (1..backups).rev() {
+                match rename(backup(number), backup(number + 1)) {
+                    Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
+                    _ => {}
+                }
+            }
+            rename(path, backup(1))?;
             *self = append(path)?;
         }
         self.written += bytes.len() as u64;
@@ -96,5 +113,21 @@ mod tests {
         assert_eq!(size("log"), 2_000_000);
         assert_eq!(size("log.1"), 5_000_000);
         assert_eq!(std::fs::read_dir(directory.path()).unwrap().count(), 2);
+    }
+
+    #[test]
+    fn the_oldest_of_several_backups_goes() {
+        let directory = tempfile::tempdir().unwrap();
+        let path = directory.path().join("log");
+        let sink = Sink::open_file(&path, 3).unwrap();
+        for number in 0..25 {
+            sink.line(&format!("{number:0>999999}"));
+        }
+        let first = |name: &str| {
+            let text = std::fs::read_to_string(directory.path().join(name)).unwrap();
+            text.lines().next().unwrap().trim_start_matches('0').to_owned()
+        };
+        assert_eq!(["log", "log.1", "log.2", "log.3"].map(first), ["20", "15", "10", "5"]);
+        assert_eq!(std::fs::read_dir(directory.path()).unwrap().count(), 4);
     }
 }

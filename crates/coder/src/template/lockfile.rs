@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 use std::fs;
 use std::path::Path;
 
-use coder_provisioner::source_files::SourceName;
+use coder_source::files::SourceName;
 use regex::Regex;
 
 /// Providers that are part of every daemon or of Terraform: they have one version, lock file or not.

@@ -7,7 +7,7 @@ use std::os::unix::fs::PermissionsExt as _;
 use std::path::Path;
 
 use anyhow::{Context as _, bail, ensure};
-use coder_provisioner::source_files::SourceName;
+use coder_source::files::SourceName;
 
 /// Most bytes of file content in an archive.
 pub(crate) const LARGEST: u64 = 1 << 20;

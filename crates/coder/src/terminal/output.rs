@@ -169,7 +169,6 @@ impl Printer {
 }
 
 /// Whether a stream is a terminal, and then whether it shows colours.
-#[cfg(feature = "server")]
 pub(crate) fn terminal(stream: &impl IsTerminal) -> Option<bool> {
     let plain = env::get(env::TERM).is_some_and(|term| term == "dumb") || env::get(env::NO_COLOR).is_some();
     stream.is_terminal().then_some(!plain)

@@ -1,6 +1,7 @@
 //! Tests of the real binary, as people and scripts use it.
 #![expect(clippy::unwrap_used, clippy::print_stderr, reason = "tests")]
 
+mod agent;
 mod build_output;
 mod builtin_daemons;
 mod bundle;

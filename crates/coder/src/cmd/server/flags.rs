@@ -282,6 +282,7 @@ impl Logs {
     /// The settings of the log.
     pub(crate) fn settings(&self, verbose: bool) -> logging::Settings {
         logging::Settings {
+            file: None,
             human: self.log_human.clone(),
             json: self.log_json.clone(),
             stackdriver: self.log_stackdriver.clone(),

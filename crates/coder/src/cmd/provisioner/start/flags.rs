@@ -76,6 +76,7 @@ impl Args {
     /// The log as asked for.
     pub(crate) fn log_settings(&self) -> logging::Settings {
         logging::Settings {
+            file: None,
             human: self.log_human.clone(),
             json: self.log_json.clone(),
             stackdriver: self.log_stackdriver.clone(),

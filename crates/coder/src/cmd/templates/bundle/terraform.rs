@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 use std::process::Stdio;
 
 use anyhow::{Context as _, bail};
-use coder_provisioner::source_files::SourceName;
+use coder_source::files::SourceName;
 use coder_tfprovider::{Environment, ProviderListener, ProviderServer};
 
 /// Terraform, with the coder provider already running, so that it is not downloaded.
