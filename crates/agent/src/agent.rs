@@ -100,11 +100,12 @@ impl Agent {
         }
         connections.stopping.cancel();
         let manifest = connections.first_manifest.borrow().clone();
-        let outcome = match manifest {
-            // The newest one has the newest environment.
-            Some(_) => scripts::run_stage(state, &state.manifest(), Stage::Stop).await,
-            None => Outcome::Succeeded,
-        };
+        if manifest.is_none() {
+            // The server has never known this process, and there is nothing to run.
+            return;
+        }
+        // The newest manifest has the newest environment.
+        let outcome = scripts::run_stage(state, &state.manifest(), Stage::Stop).await;
         state.lifecycle.set(match outcome {
             Outcome::Succeeded => State::Off,
             Outcome::TimedOut => State::ShutdownTimeout,
