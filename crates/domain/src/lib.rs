@@ -2,6 +2,7 @@
 //!
 //! Nothing here knows about HTTP, SQL or the daemon protocol; those crates depend on this one.
 
+pub mod agent;
 pub mod backoff;
 pub mod build;
 pub mod clock;

@@ -1,0 +1,48 @@
+//! The lifecycle of an agent, as it reports it (agent 2.5).
+
+/// A state; the agent only moves forward.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum LifecycleState {
+    /// Nothing was reported yet.
+    Created,
+    /// Start scripts run.
+    Starting,
+    /// A start script ran out of time.
+    StartTimeout,
+    /// A start script failed.
+    StartError,
+    /// All start scripts have ended well.
+    Ready,
+    /// The agent is being closed.
+    ShuttingDown,
+    /// A stop script ran out of time.
+    ShutdownTimeout,
+    /// A stop script failed.
+    ShutdownError,
+    /// All stop scripts have ended well.
+    Off,
+}
+
+impl LifecycleState {
+    /// The word used in JSON.
+    #[must_use]
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            Self::Created => "created",
+            Self::Starting => "starting",
+            Self::StartTimeout => "start_timeout",
+            Self::StartError => "start_error",
+            Self::Ready => "ready",
+            Self::ShuttingDown => "shutting_down",
+            Self::ShutdownTimeout => "shutdown_timeout",
+            Self::ShutdownError => "shutdown_error",
+            Self::Off => "off",
+        }
+    }
+
+    /// Whether the start scripts have ended with it.
+    #[must_use]
+    pub const fn ends_start(self) -> bool {
+        matches!(self, Self::Ready | Self::StartTimeout | Self::StartError)
+    }
+}
