@@ -3,6 +3,7 @@
 
 use prost::Message;
 
+use crate::messages::coder::agent::v2 as agent;
 use crate::messages::provisioner as pb;
 use crate::messages::provisionerd as pd;
 use crate::messages::provisionerext::v1 as ext;
@@ -49,8 +50,18 @@ const COMPLETED: &RepeatedFields = &RepeatedFields(&[(2, BUILT), (3, IMPORTED), 
 const UPDATE: &RepeatedFields = &RepeatedFields(&[(2, PLAIN), (4, PLAIN), (5, PLAIN), (7, PLAIN)]);
 const ATTACH: &RepeatedFields = &RepeatedFields(&[(2, PLAIN)]);
 const LOGS: &RepeatedFields = &RepeatedFields(&[(4, PLAIN)]);
+const METRIC: &RepeatedFields = &RepeatedFields(&[(4, PLAIN)]);
+const STATS: &RepeatedFields = &RepeatedFields(&[(1, PLAIN), (12, METRIC)]);
+const STATS_REPORT: &RepeatedFields = &RepeatedFields(&[(1, STATS)]);
+const STARTUP: &RepeatedFields = &RepeatedFields(&[(3, PLAIN)]);
+const STARTUP_REPORT: &RepeatedFields = &RepeatedFields(&[(1, STARTUP)]);
+const FIRST: &RepeatedFields = &RepeatedFields(&[(1, PLAIN)]);
+const SECOND: &RepeatedFields = &RepeatedFields(&[(2, PLAIN)]);
+const DATAPOINT: &RepeatedFields = &RepeatedFields(&[(3, PLAIN)]);
+const RESOURCE_USAGE: &RepeatedFields = &RepeatedFields(&[(1, DATAPOINT)]);
+const SUB_AGENT: &RepeatedFields = &RepeatedFields(&[(5, PLAIN), (6, PLAIN)]);
 
-/// A message that daemons send.
+/// A message that daemons and agents send.
 pub trait Request: Message + Default {
     /// Full name of the message, and its repeated fields.
     #[doc(hidden)]
@@ -85,6 +96,25 @@ requests! {
     ext::ProgramReport, "provisionerext.v1.ProgramReport" => PLAIN;
     ext::HealthReport, "provisionerext.v1.HealthReport" => PLAIN;
     ext::NotificationsRequest, "provisionerext.v1.NotificationsRequest" => PLAIN;
+    agent::GetManifestRequest, "coder.agent.v2.GetManifestRequest" => PLAIN;
+    agent::GetServiceBannerRequest, "coder.agent.v2.GetServiceBannerRequest" => PLAIN;
+    agent::GetAnnouncementBannersRequest, "coder.agent.v2.GetAnnouncementBannersRequest" => PLAIN;
+    agent::UpdateStartupRequest, "coder.agent.v2.UpdateStartupRequest" => STARTUP_REPORT;
+    agent::UpdateLifecycleRequest, "coder.agent.v2.UpdateLifecycleRequest" => PLAIN;
+    agent::UpdateStatsRequest, "coder.agent.v2.UpdateStatsRequest" => STATS_REPORT;
+    agent::BatchUpdateAppHealthRequest, "coder.agent.v2.BatchUpdateAppHealthRequest" => FIRST;
+    agent::BatchUpdateMetadataRequest, "coder.agent.v2.BatchUpdateMetadataRequest" => SECOND;
+    agent::BatchCreateLogsRequest, "coder.agent.v2.BatchCreateLogsRequest" => SECOND;
+    agent::WorkspaceAgentScriptCompletedRequest, "coder.agent.v2.WorkspaceAgentScriptCompletedRequest" => PLAIN;
+    agent::GetResourcesMonitoringConfigurationRequest,
+        "coder.agent.v2.GetResourcesMonitoringConfigurationRequest" => PLAIN;
+    agent::PushResourcesMonitoringUsageRequest,
+        "coder.agent.v2.PushResourcesMonitoringUsageRequest" => RESOURCE_USAGE;
+    agent::ReportConnectionRequest, "coder.agent.v2.ReportConnectionRequest" => PLAIN;
+    agent::CreateSubAgentRequest, "coder.agent.v2.CreateSubAgentRequest" => SUB_AGENT;
+    agent::DeleteSubAgentRequest, "coder.agent.v2.DeleteSubAgentRequest" => PLAIN;
+    agent::ListSubAgentsRequest, "coder.agent.v2.ListSubAgentsRequest" => PLAIN;
+    agent::ReportBoundaryLogsRequest, "coder.agent.v2.ReportBoundaryLogsRequest" => FIRST;
 }
 
 /// The number of elements of an encoded request. For a request that does not decode it is any number.
@@ -176,7 +206,8 @@ mod tests {
     #[test]
     fn repeated_fields_are_those_of_the_messages() {
         let folder = concat!(env!("CARGO_MANIFEST_DIR"), "/../../proto");
-        let files = protox::compile(["provisionerd.proto", "provisionerext.proto"], [folder]).unwrap();
+        let files =
+            protox::compile(["provisionerd.proto", "provisionerext.proto", "agent.proto"], [folder]).unwrap();
         let pool = DescriptorPool::from_file_descriptor_set(files).unwrap();
         for (name, repeated) in ALL {
             compare(&pool.get_message_by_name(name).unwrap(), repeated);

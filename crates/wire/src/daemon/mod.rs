@@ -3,7 +3,7 @@
 pub(crate) mod call;
 mod client;
 mod permit;
-mod serve;
+pub(crate) mod serve;
 mod service;
 
 pub use self::client::{Client, Error};

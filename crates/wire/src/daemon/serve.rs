@@ -77,14 +77,17 @@ pub async fn serve_extended<S: Service, E: extension::Service>(
 pub async fn serve_stream<S: Service>(io: BoxedStream, service: Arc<S>, limits: Limits) {
     let services =
         Services { official: service, extensions: None::<Arc<NoService>>, granted: Extensions::NONE };
-    services.stream(io, limits, CallPermit::unshared(), None).await;
+    serve_calls(&services, io, limits, CallPermit::unshared(), None).await;
 }
 
-async fn run<S: Service, E: extension::Service>(
-    session: &Session,
-    services: Arc<Services<S, E>>,
-    limits: Limits,
-) -> mux::Error {
+/// What answers the calls of a connection.
+pub(crate) trait Calls: Send + Sync + 'static {
+    /// Answers one call.
+    fn call(&self, call: IncomingCall<'_>, name: &str) -> impl Future<Output = CallResult> + Send;
+}
+
+/// Answers the calls of all streams of a session until it ends.
+pub(crate) async fn run<C: Calls>(session: &Session, services: Arc<C>, limits: Limits) -> mux::Error {
     let semaphore = Arc::new(Semaphore::new(limits.calls));
     let mut calls = JoinSet::new();
     let error = loop {
@@ -99,7 +102,7 @@ async fn run<S: Service, E: extension::Service>(
                     let (services, permit) = (Arc::clone(&services), CallPermit::new(Arc::clone(&semaphore), permit));
                     let account = session.account().cloned();
                     calls.spawn(async move {
-                        services.stream(Box::new(stream), limits, permit, account.as_ref()).await;
+                        serve_calls(&*services, Box::new(stream), limits, permit, account.as_ref()).await;
                     });
                 }
                 Ok(stream) => {
@@ -137,41 +140,42 @@ struct Services<S, E> {
     granted: Extensions,
 }
 
-impl<S: Service, E: extension::Service> Services<S, E> {
-    async fn stream(
-        &self,
-        io: BoxedStream,
-        limits: Limits,
-        mut permit: CallPermit,
-        account: Option<&Account>,
-    ) {
-        let mut stream = CallStream::new(io);
-        if let Some(account) = account {
-            stream.set_account(account);
-        }
-        stream.set_write_timeout(Some(limits.io_timeout));
-        loop {
-            stream.set_read_timeout(Some(limits.io_timeout));
-            let name = match stream.next().await {
-                Ok(Some(name)) => name,
-                Ok(None) | Err(Error::Lost(_) | Error::Reset | Error::Stalled) => return,
-                Err(error) => return refuse(stream, Status::chain(&error), limits.io_timeout).await,
-            };
-            permit.acquire().await;
-            let call = IncomingCall { stream, limits, permit: &mut permit };
-            stream = match self.call(call, &name).await {
-                Ok(stream) => stream,
-                Err((stream, error)) => {
-                    tracing::debug!(call = name, %error, "call failed");
-                    return match error {
-                        Error::Lost(_) | Error::Reset | Error::Canceled | Error::Stalled => {}
-                        error => refuse(stream, Status::chain(&error), limits.io_timeout).await,
-                    };
-                }
-            };
-        }
+/// Answers the calls of one byte stream, one after the other.
+async fn serve_calls<C: Calls>(
+    services: &C,
+    io: BoxedStream,
+    limits: Limits,
+    mut permit: CallPermit,
+    account: Option<&Account>,
+) {
+    let mut stream = CallStream::new(io);
+    if let Some(account) = account {
+        stream.set_account(account);
     }
+    stream.set_write_timeout(Some(limits.io_timeout));
+    loop {
+        stream.set_read_timeout(Some(limits.io_timeout));
+        let name = match stream.next().await {
+            Ok(Some(name)) => name,
+            Ok(None) | Err(Error::Lost(_) | Error::Reset | Error::Stalled) => return,
+            Err(error) => return refuse(stream, Status::chain(&error), limits.io_timeout).await,
+        };
+        permit.acquire().await;
+        let call = IncomingCall { stream, limits, permit: &mut permit };
+        stream = match services.call(call, &name).await {
+            Ok(stream) => stream,
+            Err((stream, error)) => {
+                tracing::debug!(call = name, %error, "call failed");
+                return match error {
+                    Error::Lost(_) | Error::Reset | Error::Canceled | Error::Stalled => {}
+                    error => refuse(stream, Status::chain(&error), limits.io_timeout).await,
+                };
+            }
+        };
+    }
+}
 
+impl<S: Service, E: extension::Service> Calls for Services<S, E> {
     async fn call(&self, call: IncomingCall<'_>, name: &str) -> CallResult {
         match name {
             rpc::ACQUIRE_JOB_WITH_CANCEL => acquire(call, &*self.official, Acquire::new).await,
@@ -180,7 +184,9 @@ impl<S: Service, E: extension::Service> Services<S, E> {
             _ => Box::pin(self.work(call, name)).await,
         }
     }
+}
 
+impl<S: Service, E: extension::Service> Services<S, E> {
     async fn work(&self, call: IncomingCall<'_>, name: &str) -> CallResult {
         let service = &*self.official;
         match name {

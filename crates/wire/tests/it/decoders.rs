@@ -10,6 +10,7 @@ use coder_wire::drpc::frame::{self, FrameError, Packet};
 use coder_wire::drpc::{MAX_MESSAGE_SIZE, Status};
 use coder_wire::extension::{self, Extensions, StateTransfer, messages as ext};
 use coder_wire::file;
+use coder_wire::messages::coder::agent::v2 as agent;
 use coder_wire::messages::{provisioner as pb, provisionerd as pd};
 use coder_wire::mux;
 use coder_wire::mux::frame::{HEADER, Header, Kind};
@@ -142,6 +143,19 @@ pub(crate) fn messages(data: &[u8]) {
         message::<ext::Notification>,
         uploaded,
         journal,
+        message::<agent::Manifest>,
+        message::<agent::UpdateStartupRequest>,
+        message::<agent::UpdateLifecycleRequest>,
+        message::<agent::UpdateStatsRequest>,
+        message::<agent::BatchUpdateAppHealthRequest>,
+        message::<agent::BatchUpdateMetadataRequest>,
+        message::<agent::BatchCreateLogsRequest>,
+        message::<agent::WorkspaceAgentScriptCompletedRequest>,
+        message::<agent::PushResourcesMonitoringUsageRequest>,
+        message::<agent::ReportConnectionRequest>,
+        message::<agent::CreateSubAgentRequest>,
+        message::<agent::DeleteSubAgentRequest>,
+        message::<agent::ReportBoundaryLogsRequest>,
     ];
     let Some((first, bytes)) = choice(data) else { return };
     ALL[usize::from(first) % ALL.len()](bytes);

@@ -1,6 +1,7 @@
 //! Integration tests of the wire crate: captured bytes, both ends in memory, and the Go libraries in both directions.
 #![expect(clippy::unwrap_used, clippy::print_stdout, reason = "tests, which print what they skip")]
 
+mod agent_messages;
 mod calls;
 mod corpus;
 mod decoders;

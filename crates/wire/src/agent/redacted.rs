@@ -1,4 +1,4 @@
-//! `Debug` of the messages between agent and server that carry a secret, without it.
+//! `Debug` of the messages that carry a secret, without it.
 
 use std::fmt;
 
