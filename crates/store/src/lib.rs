@@ -21,6 +21,11 @@
 //! | `workspace_builds`, their states and parameters | `workspaces/builds.rs` |
 //! | `workspace_resources`, `workspace_modules` | `workspaces/resources.rs` |
 //! | `workspace_agents`, `workspace_apps` | `workspaces/agents.rs` |
+//! | `workspace_agent_connections` | `workspaces/agent_connections.rs` |
+//! | `workspace_agent_metadata`, `workspace_agent_script_timings` | `workspaces/agent_reports.rs` |
+//! | `workspace_agent_logs`, `workspace_agent_log_sources` | `workspaces/agent_logs.rs` |
+//! | `workspace_connections` | `workspaces/connection_log.rs` |
+//! | `workspace_port_shares` | `workspaces/port_shares.rs` |
 //! | `encryption_keys`, and the encryption of all secrets | `encryption/` |
 //! | `settings`, `server_secrets`, `leases`, `changes`, `audit_logs` | `deployment/` |
 //!

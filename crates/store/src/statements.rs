@@ -6,7 +6,12 @@ use crate::engine::{Statement, forks};
 #[must_use]
 pub fn all() -> Vec<Statement> {
     let files: &[&[Statement]] = &[
+        crate::workspaces::agent_connections::STATEMENTS,
+        crate::workspaces::agent_logs::STATEMENTS,
+        crate::workspaces::agent_reports::STATEMENTS,
         crate::workspaces::agents::STATEMENTS,
+        crate::workspaces::connection_log::STATEMENTS,
+        crate::workspaces::port_shares::STATEMENTS,
         crate::jobs::assignments::STATEMENTS,
         crate::audit::STATEMENTS,
         crate::deployment::bootstrap::STATEMENTS,

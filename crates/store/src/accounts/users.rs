@@ -183,6 +183,9 @@ statements! { "users";
         where user_id = $1");
     ADD_SSH_KEY = sql("insert into git_ssh_keys (user_id, public_key, private_key, created_us, updated_us)
         values ($1, $2, $3, $4, $5) on conflict (user_id) do nothing");
+    REPLACE_SSH_KEY = sql("insert into git_ssh_keys (user_id, public_key, private_key, created_us, updated_us)
+        values ($1, $2, $3, $4, $5) on conflict (user_id) do update set public_key = excluded.public_key,
+        private_key = excluded.private_key, updated_us = excluded.updated_us");
 }
 
 /// Adds a user.
@@ -327,4 +330,14 @@ pub async fn insert_git_ssh_key(tx: &mut Tx, key: &GitSshKey) -> Result<()> {
     let mut row = key.values();
     tx.seal_in("git_ssh_keys", GitSshKey::COLUMNS, "private_key", &key.user_id.to_string(), &mut row);
     tx.execute(&ADD_SSH_KEY, row).await.map(|_| ())
+}
+
+/// Stores the Git SSH key of a user in the place of an earlier one.
+///
+/// # Errors
+/// Only when the database fails.
+pub async fn upsert_git_ssh_key(tx: &mut Tx, key: &GitSshKey) -> Result<()> {
+    let mut row = key.values();
+    tx.seal_in("git_ssh_keys", GitSshKey::COLUMNS, "private_key", &key.user_id.to_string(), &mut row);
+    tx.execute(&REPLACE_SSH_KEY, row).await.map(|_| ())
 }

@@ -130,6 +130,8 @@ statements! { "state_rotation";
     PUT_LOG_LINES = by_two!(put "provisioner_job_logs" "job_id" "first_id" "bigint" "lines");
     PACKED_LOGS = by_two!(list "provisioner_job_logs" "job_id" "first_id" "bigint" "packed");
     PUT_PACKED_LOGS = by_two!(put "provisioner_job_logs" "job_id" "first_id" "bigint" "packed");
+    AGENT_LOGS = by_two!(list "workspace_agent_logs" "agent_id" "first_id" "bigint" "lines");
+    PUT_AGENT_LOGS = by_two!(put "workspace_agent_logs" "agent_id" "first_id" "bigint" "lines");
     FILES = by_one!(list "files" "id" "data");
     PUT_FILE = by_one!(put "files" "id" "data");
     FILE_PARTS = by_one!(list "file_parts" "id" "data");
@@ -194,6 +196,7 @@ const SECRET_COLUMNS: &[SecretColumn] = &[
     SecretColumn::new("workspace_apps", "definition", (&APPS, &PUT_APP)).text(),
     SecretColumn::new("provisioner_job_logs", "lines", (&LOG_LINES, &PUT_LOG_LINES)).text().two_keys(),
     SecretColumn::new("provisioner_job_logs", "packed", (&PACKED_LOGS, &PUT_PACKED_LOGS)).two_keys(),
+    SecretColumn::new("workspace_agent_logs", "lines", (&AGENT_LOGS, &PUT_AGENT_LOGS)).text().two_keys(),
     SecretColumn::new("files", "data", (&FILES, &PUT_FILE)).large(),
     SecretColumn::new("file_parts", "data", (&FILE_PARTS, &PUT_FILE_PART)).large(),
     SecretColumn::new("server_secrets", "value", (&SERVER_SECRETS, &PUT_SERVER_SECRET)).text(),

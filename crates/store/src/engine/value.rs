@@ -4,8 +4,8 @@ use std::collections::BTreeMap;
 
 use coder_domain::build::{Reason, Transition};
 use coder_domain::ids::{
-    AgentId, AppId, BuildId, DaemonId, FileId, JobId, KeyId, OrganizationId, PresetId, ResourceId,
-    TemplateId, TemplateVersionId, UserId, WorkspaceId,
+    AgentId, AppId, BuildId, DaemonId, FileId, JobId, KeyId, LogSourceId, OrganizationId, PresetId,
+    ResourceId, ScriptId, TemplateId, TemplateVersionId, UserId, WorkspaceId,
 };
 use coder_domain::job;
 use coder_domain::key::Sha256Digest;
@@ -154,7 +154,8 @@ macro_rules! texts {
 }
 
 texts!("not a UUID", |id| id.to_string(); Uuid, UserId, OrganizationId, TemplateId, TemplateVersionId, PresetId,
-    WorkspaceId, BuildId, JobId, DaemonId, KeyId, FileId, ResourceId, AgentId, AppId);
+    WorkspaceId, BuildId, JobId, DaemonId, KeyId, FileId, ResourceId, AgentId, AppId,
+    LogSourceId, ScriptId);
 texts!("not one of the expected words", |word| word.as_str().to_owned(); job::Type, Transition, Reason);
 
 /// Types that are stored as a JSON document.

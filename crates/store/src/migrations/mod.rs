@@ -44,6 +44,7 @@ pub(crate) const MIGRATIONS: &[Migration] = migrations![
     15 "0015_api_key_parents",
     16 "0016_file_parts",
     17 "0017_server_secrets",
+    18 "0018_agents",
 ];
 
 /// Defines what Postgres lacks of the portable SQL dialect. Runs before the first migration.

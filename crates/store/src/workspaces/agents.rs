@@ -257,9 +257,16 @@ macro_rules! columns {
     () => {
         "agent.id, agent.resource_id, agent.parent_id, agent.position, agent.name, agent.auth_token, \
          agent.auth_instance_id, agent.definition, agent.created_us, agent.updated_us, agent.lifecycle_state, \
-         agent.first_connected_us, agent.last_connected_us, agent.disconnected_us, agent.started_us, \
+         live.first_connected_us, live.last_connected_us, live.disconnected_us, agent.started_us, \
          agent.ready_us, agent.version, agent.api_version, agent.expanded_directory, agent.subsystems, \
          agent.logs_bytes, agent.logs_overflowed, agent.deleted"
+    };
+}
+
+/// Contacts are in a table of their own.
+macro_rules! with_contacts {
+    () => {
+        " from workspace_agents as agent left join workspace_agent_connections as live on live.agent_id = agent.id "
     };
 }
 
@@ -275,13 +282,13 @@ statements! { "workspace_agents";
         cast(json_extract(item.value, '$.created_us') as bigint), json_extract(item.value, '$.lifecycle_state'),
         '', '', '', '[]', 0, false, false
         from json_each($1) as item");
-    LIST = sql(concat!("select ", columns!(), " from workspace_agents as agent
-        where agent.resource_id in (select value from json_each($1)) and not agent.deleted
+    LIST = sql(concat!("select ", columns!(), with_contacts!(), "where agent.resource_id in (select value from json_each($1)) and not agent.deleted
         order by agent.resource_id, agent.position, agent.id"));
-    FIND = sql(concat!("select ", columns!(), " from workspace_agents as agent
-        where agent.id = $1 and not agent.deleted"));
-    FIND_BY_TOKEN = sql(concat!("select ", columns!(), " from workspace_agents as agent
-        where agent.auth_token = $1 and not agent.deleted order by agent.created_us desc, agent.id limit 1"));
+    FIND = sql(concat!("select ", columns!(), with_contacts!(), "where agent.id = $1 and not agent.deleted"));
+    LIST_CHILDREN = sql(concat!("select ", columns!(), with_contacts!(), "where agent.parent_id = $1 and not agent.deleted
+        order by agent.created_us, agent.id"));
+    DELETE_CHILD = sql("update workspace_agents set deleted = true, updated_us = $3
+        where id = $1 and parent_id = $2 and not deleted");
     INSERT_APPS = sql("insert into workspace_apps (id, agent_id, position, slug, definition, health, created_us)
         select json_extract(item.value, '$.id'), json_extract(item.value, '$.agent_id'),
         cast(json_extract(item.value, '$.position') as bigint), json_extract(item.value, '$.slug'),
@@ -328,9 +335,20 @@ pub async fn find(tx: &mut Tx, id: AgentId) -> Result<Option<Agent>> {
     tx.fetch_opt(&FIND, values![id]).await?.as_ref().map(Agent::from_row).transpose()
 }
 
-/// Finds an agent by its token; the newest if several have the same token.
-pub async fn find_by_token(tx: &mut Tx, token: &Secret) -> Result<Option<Agent>> {
-    tx.fetch_opt(&FIND_BY_TOKEN, values![hash_token(token)]).await?.as_ref().map(Agent::from_row).transpose()
+/// The sub-agents of an agent, the oldest first.
+///
+/// # Errors
+/// Only when the database fails.
+pub async fn list_children(tx: &mut Tx, parent: AgentId) -> Result<Vec<Agent>> {
+    tx.fetch(&LIST_CHILDREN, values![parent]).await?.iter().map(Agent::from_row).collect()
+}
+
+/// Removes a sub-agent of an agent.
+///
+/// # Errors
+/// [`crate::Error::Stale`] when it has no such sub-agent.
+pub async fn delete_child(tx: &mut Tx, id: AgentId, parent: AgentId, now: Timestamp) -> Result<()> {
+    tx.change_one(&DELETE_CHILD, values![id, parent, now]).await
 }
 
 /// Stores all apps of a job with one statement.

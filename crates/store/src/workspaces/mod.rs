@@ -1,8 +1,13 @@
 //! Workspaces. The latest build determines what runs in a workspace (`builds.rs`).
 
+pub mod agent_connections;
+pub mod agent_logs;
+pub mod agent_reports;
 pub mod agents;
 pub mod build_inputs;
 pub mod builds;
+pub mod connection_log;
+pub mod port_shares;
 pub mod resources;
 
 use coder_domain::ids::{OrganizationId, TemplateId, UserId, WorkspaceId};
@@ -110,6 +115,8 @@ statements! { "workspaces";
     UPDATE = sql("update workspaces set autostart_schedule = $2, ttl_ms = $3, automatic_updates = $4, favorite = $5,
         dormant_us = $6, deleting_us = $7, next_start_us = $8, updated_us = $9 where id = $1 and not deleted");
     USED = sql("update workspaces set last_used_us = $2 where id = $1 and not deleted");
+    USED_MANY = sql("update workspaces set last_used_us = $2
+        where id in (select value from json_each($1)) and not deleted and last_used_us < $2");
     DELETE = sql("update workspaces set deleted = true, updated_us = $2 where id = $1 and not deleted");
 }
 
@@ -211,7 +218,17 @@ pub async fn update_used(tx: &mut Tx, id: WorkspaceId, now: Timestamp) -> Result
     tx.change_one(&USED, values![id, now]).await
 }
 
-/// Marks a workspace as deleted. Its name can be used again.
+/// Notes the use of several workspaces with one statement.
+///
+/// # Errors
+/// Only when the database fails.
+pub async fn update_all_used(tx: &mut Tx, ids: &[WorkspaceId], now: Timestamp) -> Result<()> {
+    let mut row = vec![list_value(ids.iter().copied())];
+    row.extend(values![now]);
+    tx.execute(&USED_MANY, row).await.map(|_| ())
+}
+
+/// Marks a workspace as deleted; its name becomes free.
 ///
 /// # Errors
 /// [`crate::Error::Stale`] when it is already deleted.

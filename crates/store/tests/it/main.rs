@@ -2,6 +2,7 @@
 #![expect(clippy::unwrap_used, reason = "tests")]
 
 mod accounts;
+mod agents;
 mod check;
 mod claim;
 mod corrupt_rows;

@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use coder_domain::build::Transition;
-use coder_domain::ids::{AppId, BuildId, FileId, JobId, ResourceId, TemplateVersionId, UserId};
+use coder_domain::ids::{AppId, BuildId, FileId, JobId, LogSourceId, ResourceId, TemplateVersionId, UserId};
 use coder_domain::key::Sha256Digest;
 use coder_domain::secret::Secret;
 use coder_store::external_auth_links::{self as links, OAuthTokens};
@@ -13,7 +13,7 @@ use coder_store::templates::version_details::{self, Plan, Variable};
 use coder_store::users::GitSshKey;
 use coder_store::workspaces::agents::{self, Agent, App, AppDefinition, Definition};
 use coder_store::workspaces::resources::{self, Metadata, Resource};
-use coder_store::workspaces::{build_inputs, builds};
+use coder_store::workspaces::{agent_connections, agent_logs, build_inputs, builds};
 use coder_store::{Document, Error, Location, StateKeys, Store, encryption, files, server_secrets, users};
 use serde_json::json;
 use sqlx::{AssertSqlSafe, Connection as _, Row as _};
@@ -225,6 +225,8 @@ async fn write(fixture: &Fixture, name: &str) -> Written {
         created_at: at(1),
     };
     agents::insert_apps(&mut tx, &[app]).await.unwrap();
+    let line = agent_logs::NewLine { level: jobs::logs::Level::Info, output: CANARY.to_owned() };
+    agent_logs::append(&mut tx, agent.id, LogSourceId::random(), &[line], at(1)).await.unwrap();
     tx.commit().await.unwrap();
     Written { build, job, version: version.id, import, resource: resource.id, file, long_file, user: user.id }
 }
@@ -264,8 +266,12 @@ async fn read(store: &Store, name: &str, written: &Written) -> Result<(), Error>
     let agents = agents::list(&mut tx, &[written.resource]).await?;
     assert_eq!(agents[0].definition.env["TOKEN"], CANARY);
     let token = Secret::new(format!("{name} {CANARY}"));
-    assert_eq!(agents::find_by_token(&mut tx, &token).await?.as_ref(), Some(&agents[0]), "by its hash");
-    assert_eq!(agents::find_by_token(&mut tx, &agents[0].auth_token).await?, None, "the hash is no token");
+    let found = agent_connections::authenticate(&mut tx, &token).await?.map(|found| found.agent_id);
+    assert_eq!(found, Some(agents[0].id), "by its hash");
+    let hash = &agents[0].auth_token;
+    assert_eq!(agent_connections::authenticate(&mut tx, hash).await?, None, "the hash is no token");
+    let log = agent_logs::list(&mut tx, agents[0].id, 0).await?;
+    assert_eq!(log[0].line.output, CANARY);
     let apps = agents::list_apps(&mut tx, &[agents[0].id]).await?;
     assert!(apps[0].definition.url.ends_with(CANARY));
     assert_eq!(encryption::rotation::list_undecryptable(store).await?, []);
