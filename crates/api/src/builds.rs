@@ -5,6 +5,7 @@ pub use coder_domain::build::{Reason, Transition, WorkspaceStatus};
 use coder_domain::ids::{BuildId, PresetId, TemplateVersionId, UserId, WorkspaceId};
 use serde::{Deserialize, Serialize};
 
+use crate::agents::{AgentConnectionTiming, AgentScriptTiming};
 use crate::daemons::MatchedProvisioners;
 use crate::jobs::ProvisionerJob;
 use crate::json::{self, Blob, NameValue, nullable};
@@ -119,16 +120,16 @@ pub struct UpdateBuildStateRequest {
 /// A value a build ran with.
 pub type WorkspaceBuildParameter = NameValue;
 
-/// How long the parts of a build took; empty until agents report (http-api 7.2).
+/// How long the parts of a build took (http-api 7.2).
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct WorkspaceBuildTimings {
     #[serde(deserialize_with = "nullable")]
     pub provisioner_timings: Vec<ProvisionerTiming>,
     #[serde(deserialize_with = "nullable")]
-    pub agent_script_timings: Vec<serde_json::Value>,
+    pub agent_script_timings: Vec<AgentScriptTiming>,
     #[serde(deserialize_with = "nullable")]
-    pub agent_connection_timings: Vec<serde_json::Value>,
+    pub agent_connection_timings: Vec<AgentConnectionTiming>,
 }
 
 /// How long one Terraform step took.

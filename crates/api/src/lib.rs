@@ -6,6 +6,7 @@
 #[macro_use]
 mod string_enum;
 
+pub mod agents;
 pub mod audit;
 pub mod builds;
 #[cfg(feature = "client")]

@@ -73,6 +73,7 @@ paths! {
     USER_TOKENS, user_tokens(user) = "/api/v2/users/{user}/keys/tokens";
     TOKEN_CONFIG, token_config(user) = "/api/v2/users/{user}/keys/tokens/tokenconfig";
     USER_TOKEN, user_token(user, name) = "/api/v2/users/{user}/keys/tokens/{keyname}";
+    USER_GIT_SSH_KEY, user_git_ssh_key(user) = "/api/v2/users/{user}/gitsshkey";
     USER_WORKSPACES, user_workspaces(user) = "/api/v2/users/{user}/workspaces";
     USER_WORKSPACE, user_workspace(user, name) = "/api/v2/users/{user}/workspace/{workspacename}";
     USER_WORKSPACE_BUILD, user_workspace_build(user, name, number) =
@@ -163,6 +164,8 @@ paths! {
     WORKSPACE_FAVORITE, workspace_favorite(workspace) = "/api/v2/workspaces/{workspace}/favorite";
     WORKSPACE_USAGE, workspace_usage(workspace) = "/api/v2/workspaces/{workspace}/usage";
     WORKSPACE_WATCH, workspace_watch(workspace) = "/api/v2/workspaces/{workspace}/watch";
+    WORKSPACE_WATCH_WS, workspace_watch_ws(workspace) = "/api/v2/workspaces/{workspace}/watch-ws";
+    WORKSPACE_PORT_SHARE, workspace_port_share(workspace) = "/api/v2/workspaces/{workspace}/port-share";
 
     BUILD, build(build) = "/api/v2/workspacebuilds/{workspacebuild}";
     BUILD_CANCEL, build_cancel(build) = "/api/v2/workspacebuilds/{workspacebuild}/cancel";
@@ -180,7 +183,20 @@ paths! {
     AGENT_CONNECTION, agent_connection(agent) = "/api/v2/workspaceagents/{workspaceagent}/connection";
     AGENT_COORDINATE, agent_coordinate(agent) = "/api/v2/workspaceagents/{workspaceagent}/coordinate";
     AGENT, agent(agent) = "/api/v2/workspaceagents/{workspaceagent}";
+    AGENT_RPC, agent_rpc() = "/api/v2/workspaceagents/me/rpc";
+    AGENT_REINIT, agent_reinit() = "/api/v2/workspaceagents/me/reinit";
+    AGENT_GIT_SSH_KEY, agent_git_ssh_key() = "/api/v2/workspaceagents/me/gitsshkey";
+    AGENT_EXTERNAL_AUTH, agent_external_auth() = "/api/v2/workspaceagents/me/external-auth";
+    AGENT_OWN_LOGS, agent_own_logs() = "/api/v2/workspaceagents/me/logs";
+    AGENT_LOG_SOURCE, agent_log_source() = "/api/v2/workspaceagents/me/log-source";
+    AWS_INSTANCE_IDENTITY, aws_instance_identity() = "/api/v2/workspaceagents/aws-instance-identity";
+    AZURE_INSTANCE_IDENTITY, azure_instance_identity() = "/api/v2/workspaceagents/azure-instance-identity";
+    GOOGLE_INSTANCE_IDENTITY, google_instance_identity() = "/api/v2/workspaceagents/google-instance-identity";
     AGENT_LOGS, agent_logs(agent) = "/api/v2/workspaceagents/{workspaceagent}/logs";
+    AGENT_WATCH_METADATA, agent_watch_metadata(agent) =
+        "/api/v2/workspaceagents/{workspaceagent}/watch-metadata";
+    AGENT_WATCH_METADATA_WS, agent_watch_metadata_ws(agent) =
+        "/api/v2/workspaceagents/{workspaceagent}/watch-metadata-ws";
     AGENT_LISTENING_PORTS, agent_listening_ports(agent) =
         "/api/v2/workspaceagents/{workspaceagent}/listening-ports";
     AGENT_CONTAINERS, agent_containers(agent) = "/api/v2/workspaceagents/{workspaceagent}/containers";

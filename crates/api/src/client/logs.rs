@@ -1,9 +1,10 @@
-//! Following a job's log over a WebSocket, across lost connections.
+//! Following the log of a job or an agent over a WebSocket, across lost connections.
 
+use std::collections::VecDeque;
 use std::time::Duration;
 
 use coder_domain::backoff::Backoff;
-use coder_domain::ids::{BuildId, JobId, TemplateVersionId};
+use coder_domain::ids::{AgentId, BuildId, JobId, TemplateVersionId};
 use futures_util::StreamExt as _;
 use http::Method;
 use tokio::time::{Instant, sleep, timeout};
@@ -15,6 +16,7 @@ use super::error::{Call, Error};
 use super::{BoxedByteStream, Client, Timeouts};
 use crate::jobs::ProvisionerJobLog;
 use crate::paths;
+use crate::resources::WorkspaceAgentLog;
 
 /// Longest message that is accepted. Official servers send at most 32 KiB (http-api 10.1).
 const MESSAGE_LIMIT: usize = 1 << 20;
@@ -44,11 +46,49 @@ impl JobLogTarget {
     }
 }
 
-/// A log that is being followed. It ends when the job has ended and every line was delivered.
-pub struct JobLogs {
+/// A line of a log that can be followed.
+pub trait LogLine: Sized + Send + Unpin {
+    /// Its number; it grows over one log.
+    fn id(&self) -> i64;
+    /// The lines of one message.
+    ///
+    /// # Errors
+    /// The message is not JSON of this kind.
+    fn read(message: &str) -> Result<Vec<Self>, serde_json::Error>;
+}
+
+impl LogLine for ProvisionerJobLog {
+    fn id(&self) -> i64 {
+        self.id
+    }
+
+    fn read(message: &str) -> Result<Vec<Self>, serde_json::Error> {
+        serde_json::from_str(message).map(|line| vec![line])
+    }
+}
+
+impl LogLine for WorkspaceAgentLog {
+    fn id(&self) -> i64 {
+        self.id
+    }
+
+    fn read(message: &str) -> Result<Vec<Self>, serde_json::Error> {
+        serde_json::from_str(message)
+    }
+}
+
+/// The log of a job. It ends when the job has ended and every line was delivered.
+pub type JobLogs = FollowedLog<ProvisionerJobLog>;
+/// The log of an agent. It ends when the agent's build is no longer the latest of its workspace.
+pub type AgentLogs = FollowedLog<WorkspaceAgentLog>;
+
+/// A log that is being followed.
+pub struct FollowedLog<L> {
     client: Client,
     path: String,
     after: i64,
+    /// Lines of the last message.
+    ready: VecDeque<L>,
     socket: Option<WebSocketStream<BoxedByteStream>>,
     backoff: Backoff,
     /// Since when no connection has worked.
@@ -60,10 +100,21 @@ impl Client {
     /// Follows a log from the line after `after` (0 for all). Connects at the first [`JobLogs::next`].
     #[must_use]
     pub fn follow_job_logs(&self, of: JobLogTarget, after: i64) -> JobLogs {
-        JobLogs {
+        self.follow(of.path(), after)
+    }
+
+    /// As [`Self::follow_job_logs`], for an agent.
+    #[must_use]
+    pub fn follow_agent_logs(&self, agent: AgentId, after: i64) -> AgentLogs {
+        self.follow(paths::agent_logs(agent), after)
+    }
+
+    fn follow<L>(&self, path: String, after: i64) -> FollowedLog<L> {
+        FollowedLog {
             client: self.clone(),
-            path: of.path(),
+            path,
             after,
+            ready: VecDeque::new(),
             socket: None,
             backoff: Backoff::new(FIRST_RECONNECT, LAST_RECONNECT).with_jitter(),
             lost: None,
@@ -78,6 +129,15 @@ impl Client {
     pub async fn job_logs(&self, of: JobLogTarget, after: i64) -> Result<Vec<ProvisionerJobLog>, Error> {
         let after = after.to_string();
         self.list(&of.path(), &[("after", after.as_str())]).await
+    }
+
+    /// The lines of an agent after `after` that exist now.
+    ///
+    /// # Errors
+    /// See [`Error`].
+    pub async fn agent_logs(&self, agent: AgentId, after: i64) -> Result<Vec<WorkspaceAgentLog>, Error> {
+        let after = after.to_string();
+        self.list(&paths::agent_logs(agent), &[("after", after.as_str())]).await
     }
 }
 
@@ -94,34 +154,38 @@ const fn is_loss(error: &tungstenite::Error) -> bool {
 }
 
 enum Step {
-    Line(ProvisionerJobLog),
     End,
     Skip,
     /// The connection was lost for this reason.
     Lost(Error),
 }
 
-impl JobLogs {
+impl<L: LogLine> FollowedLog<L> {
     /// The next line, or `None` after the last one. May be dropped and called again without losing a line.
     ///
     /// # Errors
     /// The server refuses, violates the protocol, or cannot be reached again in time. The log ends with an error.
-    pub async fn next(&mut self) -> Result<Option<ProvisionerJobLog>, Error> {
-        while !self.ended {
-            let step = self.step().await.inspect_err(|_| self.ended = true)?;
-            match step {
-                Step::Line(line) => {
-                    self.after = line.id;
+    pub async fn next(&mut self) -> Result<Option<L>, Error> {
+        loop {
+            // A server may repeat lines after a reconnect; ids grow over one log.
+            while let Some(line) = self.ready.pop_front() {
+                if line.id() > self.after {
+                    self.after = line.id();
                     self.lost = None;
                     self.backoff.reset();
                     return Ok(Some(line));
                 }
+            }
+            if self.ended {
+                return Ok(None);
+            }
+            let step = self.step().await.inspect_err(|_| self.ended = true)?;
+            match step {
                 Step::End => self.ended = true,
                 Step::Skip => {}
                 Step::Lost(error) => self.wait(error).await.inspect_err(|_| self.ended = true)?,
             }
         }
-        Ok(None)
     }
 
     /// The id of the last line delivered.
@@ -134,7 +198,7 @@ impl JobLogs {
     ///
     /// # Errors
     /// As [`Self::next`].
-    pub async fn collect(mut self) -> Result<Vec<ProvisionerJobLog>, Error> {
+    pub async fn collect(mut self) -> Result<Vec<L>, Error> {
         let mut lines = Vec::new();
         while let Some(line) = self.next().await? {
             lines.push(line);
@@ -153,7 +217,11 @@ impl JobLogs {
             return Ok(Step::Lost(call.timeout(silence, "following the log")));
         };
         let lost = match message {
-            Some(Ok(Message::Text(text))) => return self.line(&call, text.as_str()),
+            Some(Ok(Message::Text(text))) => {
+                let lines = L::read(text.as_str()).map_err(|source| Error::Decode { at: call, source })?;
+                self.ready.extend(lines);
+                return Ok(Step::Skip);
+            }
             // Answered by the library at the next read.
             Some(Ok(Message::Ping(_) | Message::Pong(_) | Message::Frame(_))) => return Ok(Step::Skip),
             Some(Ok(Message::Binary(_))) => return Err(call.protocol("a log line came as a binary message")),
@@ -174,13 +242,6 @@ impl JobLogs {
         };
         self.socket = None;
         Ok(Step::Lost(lost))
-    }
-
-    fn line(&self, call: &Call, text: &str) -> Result<Step, Error> {
-        let line: ProvisionerJobLog =
-            serde_json::from_str(text).map_err(|source| Error::Decode { at: call.clone(), source })?;
-        // A server may repeat lines after a reconnect; ids grow over one job.
-        Ok(if line.id > self.after { Step::Line(line) } else { Step::Skip })
     }
 
     async fn connect(&mut self) -> Result<Step, Error> {
@@ -221,9 +282,9 @@ impl JobLogs {
     }
 }
 
-impl std::fmt::Debug for JobLogs {
+impl<L> std::fmt::Debug for FollowedLog<L> {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("JobLogs")
+        f.debug_struct("FollowedLog")
             .field("path", &self.path)
             .field("after", &self.after)
             .finish_non_exhaustive()

@@ -34,7 +34,7 @@ pub use daemons::{Credential, DaemonFilter, JobFilter, ServeProvisionerDaemonReq
 pub use dial::{BoxedByteStream, ByteStream, Dialer, UpgradedConnection};
 pub use error::{Error, ErrorResponse, refused_certificate};
 pub use files::Download;
-pub use logs::{JobLogTarget, JobLogs};
+pub use logs::{AgentLogs, FollowedLog, JobLogTarget, JobLogs, LogLine};
 pub use proxy::Proxies;
 pub use tls::{Error as TlsError, config as tls_config};
 pub use version::same_release;

@@ -4,6 +4,7 @@ use coder_domain::secret::Secret;
 use http::{HeaderMap, Method};
 
 use super::{Client, Error};
+use crate::agents::GitSshKey;
 use crate::deployment::{BuildInfo, Entitlements};
 use crate::paths;
 use crate::tokens::{ApiKey, ApiKeyWithOwner, CreateKeyResponse, CreateTokenRequest, TokenConfig};
@@ -52,6 +53,16 @@ impl Client {
     /// Ends the session.
     pub async fn logout(&self) -> Result<(), Error> {
         self.command(Method::POST, paths::LOGOUT).await
+    }
+
+    /// The public half of a user's key pair for Git.
+    pub async fn git_ssh_key(&self, user: &str) -> Result<GitSshKey, Error> {
+        self.get(&paths::user_git_ssh_key(user), &[]).await
+    }
+
+    /// Makes another key pair.
+    pub async fn regenerate_git_ssh_key(&self, user: &str) -> Result<GitSshKey, Error> {
+        self.send(Method::PUT, &paths::user_git_ssh_key(user), &serde_json::json!({})).await
     }
 
     /// A user by name, id, or `me`. An unknown one is a 400 (http-api 1.2).
