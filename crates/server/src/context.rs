@@ -7,6 +7,8 @@ use coder_domain::clock::Clock;
 use coder_domain::ids::OrganizationId;
 use coder_store::Store;
 
+use crate::agents::connected_agents::ConnectedAgents;
+use crate::agents::pending::PendingReports;
 use crate::authn::password::Hasher;
 use crate::config::Config;
 use crate::events::Events;
@@ -53,6 +55,10 @@ pub struct Ctx {
     pub external_auth: ExternalAuthProviders,
     /// Relay, coordinator, and the users connected to it.
     pub network: Network,
+    /// The agents that are connected to this process.
+    pub agents: ConnectedAgents,
+    /// Reports of agents that are written together.
+    pub pending: PendingReports,
     /// Prometheus metrics.
     pub metrics: Metrics,
 }

@@ -18,11 +18,17 @@ pub async fn of(store: &Store, user: UserId, now: Timestamp) -> Result<GitSshKey
     if let Some(key) = users::find_git_ssh_key(&mut store.reader().await?, user).await? {
         return Ok(key);
     }
-    let (public_key, private_key) = generate();
-    let made = GitSshKey { user_id: user, public_key, private_key, created_at: now, updated_at: now };
+    let made = make(user, now);
     users::insert_git_ssh_key(&mut store.single().await?, &made).await?;
     let kept = users::find_git_ssh_key(&mut store.reader().await?, user).await?;
     Ok(kept.unwrap_or(made))
+}
+
+/// A new key pair for a user; it is not stored yet.
+#[must_use]
+pub fn make(user: UserId, now: Timestamp) -> GitSshKey {
+    let (public_key, private_key) = generate();
+    GitSshKey { user_id: user, public_key, private_key, created_at: now, updated_at: now }
 }
 
 /// A line of authorized_keys and an OpenSSH private key, Ed25519.

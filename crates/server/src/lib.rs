@@ -2,6 +2,7 @@
 //!
 //! `Server::build` makes the shared context and the route table, `Server::run` listens until told to stop.
 
+pub mod agents;
 pub mod audit;
 pub mod authn;
 pub mod builtin;

@@ -8,6 +8,8 @@ use coder_domain::clock::Clock;
 use coder_store::{Store, organizations, settings};
 use tokio_util::sync::CancellationToken;
 
+use crate::agents::connected_agents::ConnectedAgents;
+use crate::agents::pending::PendingReports;
 use crate::authn::password;
 use crate::config::Config;
 use crate::context::{App, Build, Ctx};
@@ -211,6 +213,8 @@ pub async fn context(config: Config, deps: Deps) -> Result<App, Error> {
         websockets,
         external_auth,
         network,
+        agents: ConnectedAgents::default(),
+        pending: PendingReports::default(),
         metrics: Metrics::default(),
     }))
 }

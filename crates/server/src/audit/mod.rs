@@ -68,6 +68,8 @@ pub enum Kind {
     WorkspaceBuild,
     /// An uploaded archive.
     File,
+    /// A user's key pair for Git.
+    GitSshKey,
 }
 
 impl Kind {
@@ -84,6 +86,7 @@ impl Kind {
             Self::Workspace => "workspace",
             Self::WorkspaceBuild => "workspace_build",
             Self::File => "file",
+            Self::GitSshKey => "git_ssh_key",
         }
     }
 }

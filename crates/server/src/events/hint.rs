@@ -1,7 +1,7 @@
 //! The hints that servers on one database exchange: a letter and an id each, separated by spaces. A hint holds no data and no
 //! secret. The receiver reads the database.
 
-use coder_domain::ids::{DaemonId, JobId, KeyId, OrganizationId, UserId};
+use coder_domain::ids::{AgentId, DaemonId, JobId, KeyId, OrganizationId, UserId, WorkspaceId};
 use uuid::Uuid;
 
 /// One object that other servers should read again.
@@ -29,6 +29,12 @@ pub enum Hint {
     Tokens(UserId),
     /// An organization was removed.
     Organization(OrganizationId),
+    /// A workspace, its latest build, or what its agents report changed.
+    Workspace(WorkspaceId),
+    /// An agent has new log lines.
+    AgentLogs(AgentId),
+    /// An agent has new values of metadata.
+    AgentMetadata(AgentId),
     /// Hints were lost: read everything.
     Everything,
 }
@@ -57,6 +63,9 @@ impl Hint {
             Self::User(id) => ('u', id.0),
             Self::Tokens(id) => ('t', id.0),
             Self::Organization(id) => ('o', id.0),
+            Self::Workspace(id) => ('w', id.0),
+            Self::AgentLogs(id) => ('j', id.0),
+            Self::AgentMetadata(id) => ('m', id.0),
             Self::Everything => ('a', Uuid::nil()),
         };
         format!("{letter}{}", id.simple())
@@ -79,6 +88,9 @@ impl Hint {
             "u" => Self::User(UserId(id)),
             "t" => Self::Tokens(UserId(id)),
             "o" => Self::Organization(OrganizationId(id)),
+            "w" => Self::Workspace(WorkspaceId(id)),
+            "j" => Self::AgentLogs(AgentId(id)),
+            "m" => Self::AgentMetadata(AgentId(id)),
             "a" => Self::Everything,
             _ => return None,
         })
@@ -130,6 +142,9 @@ mod tests {
             Hint::User(UserId::random()),
             Hint::Tokens(UserId::random()),
             Hint::Organization(OrganizationId::random()),
+            Hint::Workspace(WorkspaceId::random()),
+            Hint::AgentLogs(AgentId::random()),
+            Hint::AgentMetadata(AgentId::random()),
             Hint::Everything,
         ]);
         let messages = write(by, hints.clone(), 1000);

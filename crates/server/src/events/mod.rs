@@ -10,7 +10,7 @@ pub mod written;
 use std::collections::HashMap;
 use std::sync::Arc;
 
-use coder_domain::ids::{JobId, WorkspaceId};
+use coder_domain::ids::{AgentId, JobId, UserId, WorkspaceId};
 use parking_lot::{Mutex, MutexGuard};
 use tokio::sync::watch;
 
@@ -22,10 +22,16 @@ use self::outbox::Outbox;
 pub enum Topic {
     /// Log lines were added to a job, or its state changed.
     Job(JobId),
-    /// A workspace or its latest build changed.
+    /// A workspace, its latest build, or what its agents report changed.
     Workspace(WorkspaceId),
     /// Any workspace changed.
     Workspaces,
+    /// An agent has new log lines.
+    AgentLogs(AgentId),
+    /// An agent has new values of metadata.
+    AgentMetadata(AgentId),
+    /// A user has connected an account at an external authentication provider.
+    ExternalAuth(UserId),
 }
 
 type Senders = HashMap<Topic, watch::Sender<()>>;
@@ -103,15 +109,45 @@ impl Events {
     pub fn followed(&self) -> Vec<JobId> {
         let job = |topic: &Topic| match topic {
             Topic::Job(job) => Some(*job),
-            Topic::Workspace(_) | Topic::Workspaces => None,
+            Topic::Workspace(_)
+            | Topic::Workspaces
+            | Topic::AgentLogs(_)
+            | Topic::AgentMetadata(_)
+            | Topic::ExternalAuth(_) => None,
         };
         self.senders().keys().filter_map(job).collect()
     }
 
-    /// A workspace or its latest build changed. Call it after the commit.
+    /// A workspace, its latest build, or what its agents report changed. Call it after the commit.
     pub fn workspace_changed(&self, workspace: WorkspaceId) {
+        self.notify(Hint::Workspace(workspace));
         self.hint(Topic::Workspace(workspace));
         self.hint(Topic::Workspaces);
+    }
+
+    /// An agent has new log lines. Call it after the commit.
+    pub fn agent_logs_changed(&self, agent: AgentId) {
+        self.notify(Hint::AgentLogs(agent));
+        self.hint(Topic::AgentLogs(agent));
+    }
+
+    /// An agent has new values of metadata. Call it after the commit.
+    pub fn agent_metadata_changed(&self, agent: AgentId) {
+        self.notify(Hint::AgentMetadata(agent));
+        self.hint(Topic::AgentMetadata(agent));
+    }
+
+    /// A user has connected an account at an external authentication provider. Call it after the commit.
+    pub fn external_auth_connected(&self, user: UserId) {
+        self.hint(Topic::ExternalAuth(user));
+    }
+
+    /// Another server changed something that is not a job.
+    pub fn changed_on_another_server(&self, topic: Topic) {
+        self.hint(topic);
+        if let Topic::Workspace(_) = topic {
+            self.hint(Topic::Workspaces);
+        }
     }
 
     /// Starts listening. Subscribe before reading the state, then no change is missed.

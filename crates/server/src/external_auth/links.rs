@@ -25,7 +25,9 @@ pub async fn connect(
     grant: Grant,
 ) -> Result<(), coder_store::Error> {
     let now = app.now();
-    links::put(&mut app.store.single().await?, user, &provider.id, &tokens(grant, now), now).await
+    links::put(&mut app.store.single().await?, user, &provider.id, &tokens(grant, now), now).await?;
+    app.events.external_auth_connected(user);
+    Ok(())
 }
 
 /// The stored account of a user. One that cannot be decrypted counts as not connected, so that the user can connect it again.

@@ -14,9 +14,11 @@ pub mod origin;
 pub mod params;
 pub mod peer;
 pub mod search;
+pub mod text_socket;
 pub mod tls;
 pub mod upgrade;
 pub mod warnings;
+pub mod watch;
 pub mod websocket_limit;
 
 pub use access_url::AccessUrl;

@@ -39,6 +39,11 @@ struct UserStatusLabels {
     status: &'static str,
 }
 
+#[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
+struct SessionLabels {
+    app: &'static str,
+}
+
 /// Everything, in the text form of OpenMetrics.
 ///
 /// # Errors
@@ -182,6 +187,19 @@ fn add_process(registry: &mut Registry, app: &App) {
         "Connections of daemons to this server",
         gauge(sessions),
     );
+    let connected = i64::try_from(app.agents.len()).unwrap_or(i64::MAX);
+    registry.register("coderd_agents_connected", "Connections of agents to this server", gauge(connected));
+    let open = app.agents.sessions();
+    let by_app: Family<SessionLabels, Gauge> = Family::default();
+    for (app, count) in [
+        ("jetbrains", open.jetbrains),
+        ("reconnecting_pty", open.reconnecting_pty),
+        ("ssh", open.ssh),
+        ("vscode", open.vscode),
+    ] {
+        by_app.get_or_create(&SessionLabels { app }).set(count);
+    }
+    registry.register("coderd_agents_sessions", "Sessions of people that these agents report", by_app);
     registry.register("process_resident_memory_bytes", "Resident memory", gauge(resident_bytes()));
     registry.register("process_open_fds", "Open files", gauge(open_files()));
 }

@@ -9,7 +9,7 @@ use coder_api::paths;
 use tower::ServiceBuilder;
 use tower::util::BoxCloneSyncService;
 
-use self::table::Access::{Authenticated, Daemon, Public};
+use self::table::Access::{Agent, Authenticated, Daemon, Public};
 use self::table::{Row, Table};
 use crate::context::App;
 use crate::http::connection::Service;
@@ -17,7 +17,8 @@ use crate::http::limits::Group::{Files, Login};
 use crate::pages;
 use crate::routes::{
     audit, builds, dry_runs, external_auth, files, job_logs, keys, meta, network, organizations,
-    provisioner_daemons, provisioner_jobs, provisioner_keys, templates, users, versions, workspaces,
+    provisioner_daemons, provisioner_jobs, provisioner_keys, templates, users, versions, workspace_agents,
+    workspaces,
 };
 
 /// Every route.
@@ -78,6 +79,8 @@ fn table(app: App) -> Table {
         .get(Authenticated, paths::USER_LOGIN_TYPE, users::get::login_type)
         .get(Authenticated, paths::USER_ORGANIZATIONS, users::organizations::list)
         .get(Authenticated, paths::USER_ORGANIZATION, users::organizations::get)
+        .get(Authenticated, paths::USER_GIT_SSH_KEY, users::git_ssh_key::get)
+        .put(Authenticated, paths::USER_GIT_SSH_KEY, users::git_ssh_key::regenerate)
         .post(Authenticated, paths::USER_KEYS, keys::create::session)
         .get(Authenticated, paths::USER_KEY, keys::get::by_id)
         .delete(Authenticated, paths::USER_KEY, keys::delete::delete)
@@ -175,6 +178,12 @@ fn table(app: App) -> Table {
         .put(Authenticated, paths::WORKSPACE_DORMANT, workspaces::settings::dormant)
         .put(Authenticated, paths::WORKSPACE_FAVORITE, workspaces::settings::favorite)
         .delete(Authenticated, paths::WORKSPACE_FAVORITE, workspaces::settings::unfavorite)
+        .post(Authenticated, paths::WORKSPACE_USAGE, workspaces::usage::usage)
+        .get(Authenticated, paths::WORKSPACE_WATCH, workspaces::watch::watch)
+        .get(Authenticated, paths::WORKSPACE_WATCH_WS, workspaces::watch::watch_ws)
+        .get(Authenticated, paths::WORKSPACE_PORT_SHARE, workspaces::port_shares::list)
+        .post(Authenticated, paths::WORKSPACE_PORT_SHARE, workspaces::port_shares::upsert)
+        .delete(Authenticated, paths::WORKSPACE_PORT_SHARE, workspaces::port_shares::delete)
         .get(Authenticated, "/api/v2/workspaces/{workspace}/resolve-autostart", workspaces::settings::resolve_autostart)
         .get(Authenticated, "/api/v2/workspaces/{workspace}/timings", builds::content::latest_timings)
         // Builds
@@ -188,6 +197,21 @@ fn table(app: App) -> Table {
         .get(Authenticated, paths::BUILD_STATE, builds::state::get)
         .put(Authenticated, paths::BUILD_STATE, builds::state::update)
         .get(Authenticated, paths::BUILD_TIMINGS, builds::content::timings)
+        // Agents
+        .get(Agent, paths::AGENT_RPC, workspace_agents::rpc)
+        .get(Agent, paths::AGENT_REINIT, workspace_agents::reinit)
+        .get(Agent, paths::AGENT_GIT_SSH_KEY, workspace_agents::git_ssh_key)
+        .get(Agent, paths::AGENT_EXTERNAL_AUTH, workspace_agents::external_auth)
+        .patch(Agent, paths::AGENT_OWN_LOGS, workspace_agents::append_logs)
+        .post(Agent, paths::AGENT_LOG_SOURCE, workspace_agents::create_log_source)
+        .post(Public, paths::AWS_INSTANCE_IDENTITY, workspace_agents::aws)
+        .post(Public, paths::AZURE_INSTANCE_IDENTITY, workspace_agents::azure)
+        .post(Public, paths::GOOGLE_INSTANCE_IDENTITY, workspace_agents::google)
+        .get(Authenticated, paths::AGENT, workspace_agents::get)
+        .get(Authenticated, paths::AGENT_LOGS, workspace_agents::logs)
+        .get(Authenticated, paths::AGENT_WATCH_METADATA, workspace_agents::watch_metadata)
+        .get(Authenticated, paths::AGENT_WATCH_METADATA_WS, workspace_agents::watch_metadata_ws)
+        .get(Authenticated, paths::AGENT_CONTAINERS, workspace_agents::containers)
 }
 
 /// The rows of the table, for documentation and for the test that walks them.

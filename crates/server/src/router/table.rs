@@ -20,6 +20,8 @@ pub enum Access {
     Authenticated,
     /// The handler checks a daemon's credentials itself.
     Daemon,
+    /// The handler takes an [`AgentCaller`](crate::agents::authenticate::AgentCaller).
+    Agent,
 }
 
 #[derive(Debug, Clone)]
@@ -133,7 +135,7 @@ impl Table {
             Access::Public if !csrf::is_safe(&method) => {
                 route.route_layer(from_fn_with_state(self.app.clone(), layers::refuse_foreign))
             }
-            Access::Public | Access::Daemon => route,
+            Access::Public | Access::Daemon | Access::Agent => route,
         };
         self.router = self.router.route(path, route);
         self.rows.push(Row { method, path: path.to_owned(), access, group });

@@ -22,4 +22,5 @@ pub mod stored_only;
 pub mod templates;
 pub mod users;
 pub mod versions;
+pub mod workspace_agents;
 pub mod workspaces;

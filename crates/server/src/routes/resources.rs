@@ -7,17 +7,15 @@ use coder_api::resources::{
     StartupScriptBehavior, WorkspaceAgent, WorkspaceApp, WorkspaceResource,
 };
 use coder_domain::Timestamp;
+use coder_domain::agent::{ConnectionFacts, ConnectionStatus};
 use coder_domain::ids::{AgentId, JobId, ResourceId};
 use coder_store::Tx;
-use coder_store::workspaces::{agents, resources};
-use jiff::SignedDuration;
+use coder_store::workspaces::{agent_logs, agents, resources};
 
 use crate::context::App;
 use crate::http::Result;
 
-/// An agent without contact for so long is disconnected.
-const DISCONNECTED_AFTER: SignedDuration = SignedDuration::from_secs(30);
-
+/// The resources of one job.
 pub async fn of_job(app: &App, tx: &mut Tx, job: JobId) -> Result<Vec<WorkspaceResource>> {
     Ok(of_jobs(app, tx, &[job]).await?.remove(&job).unwrap_or_default())
 }
@@ -61,13 +59,26 @@ async fn agents_of(
     for row in agents::list_apps(tx, &agent_ids).await? {
         apps.entry(row.agent_id).or_default().push(row);
     }
+    let mut sources: HashMap<AgentId, Vec<_>> = HashMap::new();
+    for source in agent_logs::list_sources(tx, &agent_ids).await? {
+        sources.entry(source.agent_id).or_default().push(source);
+    }
     let now = app.now();
     for row in rows.into_iter().filter(|row| !row.deleted) {
         let mut own = apps.remove(&row.id).unwrap_or_default();
         own.sort_by(|a, b| app_order(a).cmp(&app_order(b)));
-        found.entry(row.resource_id).or_default().push(agent(row, own, now));
+        let sources = sources.remove(&row.id).unwrap_or_default();
+        found.entry(row.resource_id).or_default().push(agent(row, own, sources, now));
     }
     Ok(found)
+}
+
+/// One agent.
+pub async fn of_agent(app: &App, tx: &mut Tx, row: agents::Agent) -> Result<WorkspaceAgent> {
+    let mut apps = agents::list_apps(tx, &[row.id]).await?;
+    apps.sort_by(|a, b| app_order(a).cmp(&app_order(b)));
+    let sources = agent_logs::list_sources(tx, &[row.id]).await?;
+    Ok(agent(row, apps, sources, app.now()))
 }
 
 /// The order of apps and agents: by `order`, then by name, as on the official server.
@@ -96,9 +107,15 @@ fn resource(row: resources::Resource, agents: Vec<WorkspaceAgent>) -> WorkspaceR
     }
 }
 
-fn agent(row: agents::Agent, apps: Vec<agents::App>, now: Timestamp) -> WorkspaceAgent {
+fn agent(
+    row: agents::Agent,
+    apps: Vec<agents::App>,
+    sources: Vec<agent_logs::LogSource>,
+    now: Timestamp,
+) -> WorkspaceAgent {
     let lifecycle = AgentLifecycle::from(row.lifecycle_state.as_str());
-    let status = status(&row, now);
+    let (connection, disconnected_at) = connection(&row, now);
+    let status = status(connection);
     let health = health(&status, &lifecycle);
     let definition = row.definition;
     let source = |script: &agents::Script| AgentLogSource {
@@ -108,7 +125,14 @@ fn agent(row: agents::Agent, apps: Vec<agents::App>, now: Timestamp) -> Workspac
         display_name: script.display_name.clone(),
         icon: script.icon.clone(),
     };
-    let log_sources = definition.scripts.iter().map(source).collect();
+    let more = |source: agent_logs::LogSource| AgentLogSource {
+        workspace_agent_id: source.agent_id,
+        id: source.id,
+        created_at: source.created_at,
+        display_name: source.display_name,
+        icon: source.icon,
+    };
+    let log_sources = definition.scripts.iter().map(source).chain(sources.into_iter().map(more)).collect();
     let blocks = definition.scripts.iter().any(|script| script.start_blocks_login);
     let environment: BTreeMap<_, _> = definition.extra_envs.into_iter().chain(definition.env).collect();
     WorkspaceAgent {
@@ -118,7 +142,7 @@ fn agent(row: agents::Agent, apps: Vec<agents::App>, now: Timestamp) -> Workspac
         updated_at: row.updated_at,
         first_connected_at: row.first_connected_at,
         last_connected_at: row.last_connected_at,
-        disconnected_at: row.disconnected_at,
+        disconnected_at,
         started_at: row.started_at,
         ready_at: row.ready_at,
         status,
@@ -152,18 +176,24 @@ fn agent(row: agents::Agent, apps: Vec<agents::App>, now: Timestamp) -> Workspac
     }
 }
 
-/// The connection status of an agent, from its contacts and its connection timeout.
-fn status(row: &agents::Agent, now: Timestamp) -> AgentStatus {
-    let Some(last) = row.last_connected_at.filter(|_| row.first_connected_at.is_some()) else {
-        let given = i64::from(row.definition.connection_timeout_seconds);
-        let late = given > 0 && now.duration_since(row.created_at) > SignedDuration::from_secs(given);
-        return if late { AgentStatus::Timeout } else { AgentStatus::Connecting };
+/// The connection status of an agent, and when it was disconnected.
+pub fn connection(row: &agents::Agent, now: Timestamp) -> (ConnectionStatus, Option<Timestamp>) {
+    let facts = ConnectionFacts {
+        created_at: row.created_at,
+        first_connected_at: row.first_connected_at,
+        last_connected_at: row.last_connected_at,
+        disconnected_at: row.disconnected_at,
+        connection_timeout_seconds: i64::from(row.definition.connection_timeout_seconds),
     };
-    let gone = row.disconnected_at.is_some_and(|at| at >= last);
-    if gone || now.duration_since(last) > DISCONNECTED_AFTER {
-        AgentStatus::Disconnected
-    } else {
-        AgentStatus::Connected
+    facts.status(now)
+}
+
+fn status(status: ConnectionStatus) -> AgentStatus {
+    match status {
+        ConnectionStatus::Connecting => AgentStatus::Connecting,
+        ConnectionStatus::Connected => AgentStatus::Connected,
+        ConnectionStatus::Disconnected => AgentStatus::Disconnected,
+        ConnectionStatus::TimedOut => AgentStatus::Timeout,
     }
 }
 

@@ -1,5 +1,6 @@
 //! Background tasks. `start` lists all of them.
 
+pub mod agents;
 pub mod backup_poll;
 mod clock_jump;
 pub mod driver;
@@ -35,6 +36,8 @@ pub fn start(app: &App) {
         reap_jobs::ReapJobs::default(),
     );
     driver::every(app, seconds(60), driver::FirstRun::Later, user_connections::UserConnections);
+    driver::every(app, seconds(15), driver::FirstRun::Later, agents::Contacts);
+    driver::every(app, seconds(1), driver::FirstRun::Later, agents::Reports);
     driver::every(app, seconds(600), driver::FirstRun::AtOnce, purge::Purge);
     driver::every(app, seconds(600), driver::FirstRun::AtOnce, purge_files::PurgeFiles::default());
     driver::every(app, seconds(5), driver::FirstRun::Later, release_memory::ReleaseMemory::default());

@@ -1,7 +1,8 @@
 //! Removes old rows: daemons that were not seen for long (DAE-6), expired tokens (TOK-9), deleted keys, journals of ended
-//! jobs, and changes that all servers have read.
+//! jobs, changes that all servers have read, logs of agents that were replaced, and old sessions of people.
 
 use coder_store::jobs::{self, journals};
+use coder_store::workspaces::{agent_logs, connection_log};
 use coder_store::{changes, daemons, keys, tokens};
 use jiff::SignedDuration;
 
@@ -17,6 +18,9 @@ const TOKENS: i64 = 10_000;
 /// How long changes are kept. A server that was disconnected for longer reads everything.
 const CHANGES_KEPT_FOR: SignedDuration = SignedDuration::from_mins(10);
 
+/// How long sessions of people are kept.
+const SESSIONS_KEPT_FOR: SignedDuration = SignedDuration::from_hours(90 * 24);
+
 /// The task.
 pub struct Purge;
 
@@ -31,6 +35,10 @@ impl Task for Purge {
         let journals = journals::purge(&mut tx, before).await?;
         let keys = keys::purge(&mut tx, before).await?;
         jobs::uploads::purge(&mut tx, before).await?;
+        agent_logs::purge(&mut tx, before).await?;
+        if let Ok(before) = app.now().checked_sub(SESSIONS_KEPT_FOR) {
+            connection_log::purge(&mut tx, before).await?;
+        }
         if app.store.is_postgres()
             && let Ok(before) = app.now().checked_sub(CHANGES_KEPT_FOR)
         {

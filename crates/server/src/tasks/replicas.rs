@@ -13,6 +13,7 @@ use tokio::time::{MissedTickBehavior, interval, sleep, timeout};
 use uuid::Uuid;
 
 use crate::context::App;
+use crate::events::Topic;
 use crate::events::hint::{self, Hint, Message};
 use crate::network;
 use crate::provisioning::credentials::revoke;
@@ -151,6 +152,9 @@ pub(super) async fn handle(app: &App, hints: &[Hint]) -> Result<(), Error> {
             Hint::User(user) => received.users.push(user),
             Hint::Tokens(user) => received.tokens.push(user),
             Hint::Organization(organization) => received.organizations.push(organization),
+            Hint::Workspace(workspace) => app.events.changed_on_another_server(Topic::Workspace(workspace)),
+            Hint::AgentLogs(agent) => app.events.changed_on_another_server(Topic::AgentLogs(agent)),
+            Hint::AgentMetadata(agent) => app.events.changed_on_another_server(Topic::AgentMetadata(agent)),
             Hint::Everything => received.everything = true,
         }
     }

@@ -24,11 +24,23 @@ const SILENT: &[(&str, &str, &str)] = &[
     ("POST", paths::EXTERNAL_AUTH_PAGE, ACCOUNTS),
     ("POST", paths::EXTERNAL_AUTH_DEVICE, ACCOUNTS),
     ("DELETE", paths::EXTERNAL_AUTH, ACCOUNTS),
+    ("POST", paths::WORKSPACE_USAGE, "the use of a workspace is no change that an auditor looks for"),
+    ("POST", paths::WORKSPACE_PORT_SHARE, PORTS),
+    ("DELETE", paths::WORKSPACE_PORT_SHARE, PORTS),
+    ("PATCH", paths::AGENT_OWN_LOGS, "the log of an agent is its own record"),
+    ("POST", paths::AGENT_LOG_SOURCE, "the log of an agent is its own record"),
+    ("POST", paths::AWS_INSTANCE_IDENTITY, NO_IDENTITIES),
+    ("POST", paths::AZURE_INSTANCE_IDENTITY, NO_IDENTITIES),
+    ("POST", paths::GOOGLE_INSTANCE_IDENTITY, NO_IDENTITIES),
     ("POST", paths::ORGANIZATION_ROLES, NO_CUSTOM_ROLES),
     ("PUT", paths::ORGANIZATION_ROLES, NO_CUSTOM_ROLES),
 ];
 
 const ACCOUNTS: &str = "the audit log does not cover external authentication (scheduling-and-auth 5.4)";
+
+const NO_IDENTITIES: &str = "identity documents of clouds are refused";
+
+const PORTS: &str = "the audit log does not cover shared ports (scheduling-and-auth 5.4)";
 
 const NO_CUSTOM_ROLES: &str = "there are no custom roles, so it is refused with 403";
 
@@ -157,6 +169,7 @@ async fn people(walk: &mut Walk) {
     walk.go(put.clone(), paths::USER_ROLES, &["bob"], json!({ "roles": ["auditor"] })).await;
     walk.go(put.clone(), paths::USER_PROFILE, &["bob"], json!({ "username": "bob", "name": "B" })).await;
     let secret = json!({ "password": "AnotherSecret!22" });
+    walk.go(put.clone(), paths::USER_GIT_SSH_KEY, &["me"], json!({})).await;
     walk.go(put.clone(), paths::USER_PASSWORD, &["bob"], secret).await;
     walk.go(put.clone(), paths::USER_SUSPEND, &["bob"], nothing()).await;
     walk.go(put.clone(), paths::USER_ACTIVATE, &["bob"], nothing()).await;

@@ -12,6 +12,7 @@ use http::Method;
 use serde_json::{Value, json};
 use uuid::Uuid;
 
+use crate::agents::rig::insert_agent;
 use crate::harness::{TestServer, on_both_engines, tar};
 
 /// Parameters that identify nothing of an organization or a user: those of the site, and numbers that exist in every
@@ -58,7 +59,9 @@ async fn things(server: &TestServer, token: &str, organization: &str, prefix: &s
     let workspace = json!({ "name": format!("{prefix}-workspace"), "template_id": template["id"] });
     let workspace = post("/api/v2/users/me/workspaces".to_owned(), workspace).await;
     let build = &workspace["latest_build"];
-    server.finish(text(&build["job"]["id"]).parse().unwrap(), "").await;
+    let job = text(&build["job"]["id"]).parse().unwrap();
+    server.finish(job, "").await;
+    let agent = insert_agent(server, job).await.0;
     let dry_run = format!("/api/v2/templateversions/{}/dry-run", text(&version["id"]));
     let job = post(dry_run, json!({ "workspace_name": "x" })).await;
     let key = json!({ "name": format!("{prefix}-key") });
@@ -89,6 +92,7 @@ async fn things(server: &TestServer, token: &str, organization: &str, prefix: &s
         ("templateversionname", text(&version["name"])),
         ("workspace", text(&workspace["id"])),
         ("workspacename", format!("{prefix}-workspace")),
+        ("workspaceagent", agent.to_string()),
         ("workspacebuild", text(&build["id"])),
         ("buildnumber", "1".to_owned()),
         ("job", text(&job["id"])),
@@ -112,6 +116,7 @@ fn ghosts() -> Things {
         "template",
         "templateversion",
         "workspace",
+        "workspaceagent",
         "workspacebuild",
         "job",
         "fileid",
@@ -143,8 +148,10 @@ fn request_body(method: &Method, path: &str) -> Value {
             "PUT",
             "/users/{user}/status/suspend"
             | "/users/{user}/status/activate"
-            | "/workspaces/{workspace}/favorite",
+            | "/workspaces/{workspace}/favorite"
+            | "/users/{user}/gitsshkey",
         )
+        | ("POST", "/workspaces/{workspace}/usage")
         | ("POST", "/users/{user}/keys")
         | ("POST", "/organizations/{organization}/members/{user}")
         | ("POST", "/organizations/{organization}/provisionerkeys/{provisionerkey}/rotate")
@@ -179,6 +186,9 @@ fn request_body(method: &Method, path: &str) -> Value {
         ("PATCH", "/templateversions/{templateversion}") => json!({ "name": "changed" }),
         ("POST", "/templateversions/{templateversion}/dry-run") => json!({ "workspace_name": "x" }),
         ("PATCH", "/workspaces/{workspace}") => json!({ "name": "changed" }),
+        ("POST", "/workspaces/{workspace}/port-share") => {
+            json!({ "agent_name": "main", "port": 8080, "share_level": "public", "protocol": "http" })
+        }
         ("PUT", "/workspaces/{workspace}/autostart") => json!({ "schedule": null }),
         ("PUT", "/workspaces/{workspace}/ttl") => json!({ "ttl_ms": 3_600_000 }),
         ("PUT", "/workspaces/{workspace}/autoupdates") => json!({ "automatic_updates": "always" }),
@@ -227,6 +237,13 @@ fn named_in_bodies() -> Vec<(&'static str, &'static str, Value, &'static str, &'
             "draft",
         ),
     ];
+    all.push((
+        "POST",
+        "/workspaces/{workspace}/usage",
+        json!({ "app_name": "ssh" }),
+        "agent_id",
+        "workspaceagent",
+    ));
     for path in ["/users/{user}/workspaces", "/organizations/{organization}/members/{user}/workspaces"] {
         for (field, thing) in [
             ("template_id", "template"),
@@ -285,6 +302,8 @@ async fn look(server: &TestServer, owner: &str, theirs: &Things) -> Vec<String> 
         "/templateversions/{templateversion}/dry-run/{job}",
         "/workspaces/{workspace}",
         "/workspaces/{workspace}/builds",
+        "/workspaces/{workspace}/port-share",
+        "/users/{user}/gitsshkey",
         "/workspacebuilds/{workspacebuild}/state",
         "/users/{user}",
         "/users/{user}/roles",

@@ -126,6 +126,11 @@ impl TestServer {
         Answer::read(self.service.clone().oneshot(request).await.unwrap()).await
     }
 
+    /// The response before its body is read, for one that does not end.
+    pub(crate) async fn open(&self, request: Request<Body>) -> Response<Body> {
+        self.service.clone().oneshot(request).await.unwrap()
+    }
+
     /// A request with a token and a JSON body.
     pub(crate) async fn ask(&self, token: &str, method: Method, path: &str, body: Value) -> Answer {
         let mut request = Request::builder().method(method).uri(path);

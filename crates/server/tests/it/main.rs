@@ -1,6 +1,7 @@
 //! The server's tests: the real router in process, a manual clock, both engines.
 #![expect(clippy::unwrap_used, reason = "tests")]
 
+mod agents;
 mod audit;
 mod audit_routes;
 mod builds;

@@ -11,6 +11,7 @@ use coder_server::router::table::{Access, Row};
 use http::Method;
 use serde_json::{Value, json};
 
+use crate::agents::rig::insert_agent;
 use crate::harness::{Answer, TestServer};
 
 const GOLDEN: &str = include_str!("unauthorized.txt");
@@ -24,7 +25,8 @@ struct Things(Vec<(&'static str, String)>);
 impl Things {
     async fn make(server: &TestServer, owner: &str) -> Self {
         let (template, version) = server.template(owner, "hello").await;
-        let (workspace, build, _) = server.workspace(owner, template, "w").await;
+        let (workspace, build, job) = server.workspace(owner, template, "w").await;
+        let (agent, ..) = insert_agent(server, job).await;
         let path = format!("/api/v2/templateversions/{version}/dry-run");
         let job = server.post(owner, &path, json!({ "workspace_name": "x" })).await.expect(201);
         let name = server.get(owner, &format!("/api/v2/templateversions/{version}")).await.expect(200);
@@ -39,9 +41,9 @@ impl Things {
             ("templateversionname", text(&name["name"])),
             ("workspace", workspace),
             ("workspacename", "w".to_owned()),
+            ("workspaceagent", agent.to_string()),
             ("workspacebuild", build),
             ("buildnumber", "1".to_owned()),
-            ("workspaceagent", uuid::Uuid::nil().to_string()),
             ("job", text(&job["id"])),
             ("fileid", server.file(owner).await.to_string()),
             ("keyid", owner.split_once('-').unwrap().0.to_owned()),
@@ -55,7 +57,8 @@ impl Things {
 
     /// Whether a text contains data that only the owner may see.
     fn shown_in(&self, text: &str) -> Option<&str> {
-        let secret = ["template", "templateversion", "workspace", "workspacebuild", "job", "fileid"];
+        let secret =
+            ["template", "templateversion", "workspace", "workspaceagent", "workspacebuild", "job", "fileid"];
         let ids = self.0.iter().filter(|(name, _)| secret.contains(name)).map(|(_, id)| id.as_str());
         ids.chain(["admin@example.com"]).find(|id| text.contains(id))
     }

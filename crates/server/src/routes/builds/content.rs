@@ -1,13 +1,17 @@
 //! The parameters, resources and timings of a build.
 
+use std::collections::HashMap;
+
 use axum::extract::State;
+use coder_api::agents::{AgentConnectionTiming, AgentScriptTiming};
 use coder_api::builds::{ProvisionerTiming, WorkspaceBuildParameter, WorkspaceBuildTimings};
 use coder_api::resources::WorkspaceResource;
 use coder_domain::ids::{BuildId, JobId, WorkspaceId};
 use coder_domain::rbac::Action;
 use coder_store::Tx;
 use coder_store::jobs::timings as store;
-use coder_store::workspaces::builds;
+use coder_store::workspaces::agents::{self, Agent};
+use coder_store::workspaces::{agent_reports, builds, resources};
 
 use super::find;
 use crate::context::App;
@@ -61,7 +65,6 @@ pub async fn latest_timings(
     Ok(Json(of_job(&mut tx, latest.job_id).await?))
 }
 
-/// Agents do not report here yet, so their lists stay empty.
 async fn of_job(tx: &mut Tx, job_id: JobId) -> Result<WorkspaceBuildTimings> {
     let view = |row: store::Timing| ProvisionerTiming {
         job_id,
@@ -73,5 +76,38 @@ async fn of_job(tx: &mut Tx, job_id: JobId) -> Result<WorkspaceBuildTimings> {
         resource: row.resource,
     };
     let provisioner_timings = store::list(tx, job_id).await?.into_iter().map(view).collect();
-    Ok(WorkspaceBuildTimings { provisioner_timings, ..WorkspaceBuildTimings::default() })
+    let made: Vec<_> = resources::list(tx, &[job_id]).await?.into_iter().map(|row| row.id).collect();
+    let agents: HashMap<_, _> = agents::list(tx, &made).await?.into_iter().map(|row| (row.id, row)).collect();
+    let ids: Vec<_> = agents.keys().copied().collect();
+    let runs = agent_reports::list_script_timings(tx, &ids).await?;
+    let script = |row: agent_reports::ScriptTiming| {
+        let agent = agents.get(&row.agent_id)?;
+        let script = agent.definition.scripts.iter().find(|script| script.id == row.script_id)?;
+        Some(AgentScriptTiming {
+            started_at: row.started_at,
+            ended_at: row.ended_at,
+            exit_code: row.exit_code,
+            stage: row.stage,
+            status: row.status,
+            display_name: script.display_name.clone(),
+            workspace_agent_id: agent.id.to_string(),
+            workspace_agent_name: agent.name.clone(),
+        })
+    };
+    let connection = |agent: &Agent| {
+        Some(AgentConnectionTiming {
+            started_at: agent.created_at,
+            ended_at: agent.first_connected_at?,
+            stage: "connect".to_owned(),
+            workspace_agent_id: agent.id.to_string(),
+            workspace_agent_name: agent.name.clone(),
+        })
+    };
+    let mut agent_connection_timings: Vec<_> = agents.values().filter_map(connection).collect();
+    agent_connection_timings.sort_by(|a, b| a.workspace_agent_id.cmp(&b.workspace_agent_id));
+    Ok(WorkspaceBuildTimings {
+        provisioner_timings,
+        agent_script_timings: runs.into_iter().filter_map(script).collect(),
+        agent_connection_timings,
+    })
 }

@@ -5,6 +5,7 @@ pub mod delete;
 pub mod find;
 pub mod first;
 pub mod get;
+pub mod git_ssh_key;
 pub mod list;
 pub mod login;
 pub mod organizations;

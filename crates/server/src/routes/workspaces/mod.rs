@@ -4,5 +4,8 @@ pub mod create;
 pub mod find;
 pub mod get;
 pub mod list;
+pub mod port_shares;
 pub mod settings;
+pub mod usage;
 pub mod view;
+pub mod watch;

@@ -1,0 +1,187 @@
+//! Watching an object: its JSON at once and after each change, as server-sent events or over a WebSocket (http-api 10.3, 10.4).
+
+use std::convert::Infallible;
+use std::future::Future;
+use std::time::Duration;
+
+use axum::body::Body;
+use axum::extract::Request;
+use axum::response::{IntoResponse, Response};
+use bytes::Bytes;
+use futures_util::stream;
+use http::header::{self, HeaderName, HeaderValue};
+use tokio::time::{Instant, Interval, MissedTickBehavior, interval_at};
+use tokio_util::sync::CancellationToken;
+
+use super::error::Result;
+use super::text_socket::{SocketError, TextSocket};
+use super::upgrade;
+use crate::context::App;
+use crate::events::Subscription;
+use crate::memory::Watched;
+
+/// Interval of pings. The object is read again with each, which makes up for lost wake-ups.
+const PING_EVERY: Duration = Duration::from_secs(15);
+
+/// What is seen of something that is watched.
+#[derive(Debug)]
+pub enum View {
+    /// Its JSON.
+    Json(String),
+    /// Nothing, but that may change.
+    Nothing,
+    /// It does not exist any more, or may no longer be seen.
+    Gone,
+}
+
+/// Something that is watched.
+pub trait Watch: Send + 'static {
+    /// What is seen of it now.
+    fn read(&mut self) -> impl Future<Output = Result<View>> + Send;
+}
+
+/// What a watcher is sent.
+enum Event {
+    Ping,
+    Data(String),
+    /// The last one.
+    Error,
+}
+
+struct Watcher<W> {
+    watch: W,
+    changes: Subscription,
+    ping: Interval,
+    stop: CancellationToken,
+    begun: bool,
+    /// Whether it changed since it was read.
+    changed: bool,
+    last: Option<String>,
+    over: bool,
+}
+
+impl<W: Watch> Watcher<W> {
+    /// `changes` must have been subscribed before the first read.
+    fn new(app: &App, watch: W, changes: Subscription) -> Self {
+        let mut ping = interval_at(Instant::now() + PING_EVERY, PING_EVERY);
+        ping.set_missed_tick_behavior(MissedTickBehavior::Delay);
+        let stop = app.lifecycle.soft().clone();
+        Self { watch, changes, ping, stop, begun: false, changed: true, last: None, over: false }
+    }
+
+    /// The next event; none at the end. Cancel safe.
+    async fn next(&mut self) -> Option<Event> {
+        if self.over {
+            return None;
+        }
+        if !std::mem::replace(&mut self.begun, true) {
+            return Some(Event::Ping);
+        }
+        let mut pinged = false;
+        loop {
+            if self.changed {
+                match self.watch.read().await {
+                    Ok(View::Nothing) => self.changed = false,
+                    Ok(View::Json(text)) => {
+                        self.changed = false;
+                        if self.last.as_ref() != Some(&text) {
+                            self.last = Some(text.clone());
+                            return Some(Event::Data(text));
+                        }
+                    }
+                    Ok(View::Gone) => {
+                        self.over = true;
+                        return None;
+                    }
+                    Err(error) => {
+                        tracing::debug!(?error, "cannot read what is watched");
+                        self.over = true;
+                        return Some(Event::Error);
+                    }
+                }
+            }
+            if pinged {
+                return Some(Event::Ping);
+            }
+            tokio::select! {
+                () = self.changes.changed() => self.changed = true,
+                _ = self.ping.tick() => {
+                    self.changed = true;
+                    pinged = true;
+                }
+                () = self.stop.cancelled() => {
+                    self.over = true;
+                    return None;
+                }
+            }
+        }
+    }
+}
+
+/// The body of an error event.
+const ERROR: &str = r#"{"message":"Internal error."}"#;
+
+/// Answers with server-sent events.
+pub fn events<W: Watch>(app: &App, watch: W, changes: Subscription) -> Response {
+    let watcher = Watcher::new(app, watch, changes);
+    let frames = stream::unfold(watcher, |mut watcher| async move {
+        // Official readers take exactly this form.
+        let frame = match watcher.next().await? {
+            Event::Ping => "event: ping\n\n".to_owned(),
+            Event::Data(text) => format!("event: data\ndata: {text}\n\n"),
+            Event::Error => format!("event: error\ndata: {ERROR}\n\n"),
+        };
+        Some((Ok::<_, Infallible>(Bytes::from(frame)), watcher))
+    });
+    let mut response = Body::from_stream(frames).into_response();
+    let headers = response.headers_mut();
+    headers.insert(header::CONTENT_TYPE, HeaderValue::from_static("text/event-stream"));
+    headers.insert(header::CACHE_CONTROL, HeaderValue::from_static("no-cache"));
+    headers.insert(HeaderName::from_static("x-accel-buffering"), HeaderValue::from_static("no"));
+    response.extensions_mut().insert(Watched);
+    response
+}
+
+/// Answers with a WebSocket that has one JSON object for each event.
+pub fn socket<W: Watch>(
+    app: &App,
+    watch: W,
+    changes: Subscription,
+    path: &'static str,
+    mut request: Request,
+) -> Response {
+    let upgrade = match upgrade::check(&mut request) {
+        Ok(upgrade) => upgrade,
+        Err(refused) => return refused.into_response(),
+    };
+    let (response, connection) = upgrade.accept();
+    let (app, counted) = (app.clone(), app.metrics.socket(path));
+    app.clone().lifecycle.spawn("watcher", async move {
+        let _counted = counted;
+        let connection = match connection.await {
+            Ok(connection) => connection,
+            Err(error) => return tracing::debug!(%error, "the watcher left before anything was sent"),
+        };
+        let mut socket = TextSocket::new(connection, app.lifecycle.soft().clone()).await;
+        let mut watcher = Watcher::new(&app, watch, changes);
+        let ended = serve(&mut socket, &mut watcher).await;
+        socket.close(ended.as_ref().err().map(|error| error as _)).await;
+    });
+    response
+}
+
+async fn serve<W: Watch>(
+    socket: &mut TextSocket,
+    watcher: &mut Watcher<W>,
+) -> std::result::Result<(), SocketError> {
+    while let Some(event) = socket.wait(watcher.next()).await? {
+        let text = match event {
+            Event::Ping => r#"{"type":"ping","data":null}"#.to_owned(),
+            Event::Data(text) => format!(r#"{{"type":"data","data":{text}}}"#),
+            Event::Error => format!(r#"{{"type":"error","data":{ERROR}}}"#),
+        };
+        socket.feed(text).await?;
+        socket.flush().await?;
+    }
+    Ok(())
+}

@@ -1,0 +1,97 @@
+//! Follows the log of an agent over a WebSocket, until the agent's build is no longer the latest (http-api 10.2).
+
+use coder_domain::ids::{AgentId, WorkspaceId};
+use coder_store::workspaces::{agent_connections, agent_logs};
+
+use super::logs::view;
+use crate::context::App;
+use crate::events::Topic;
+use crate::http::text_socket::{PING_EVERY, SocketError, TextSocket};
+use crate::http::upgrade::WebSocketConnection;
+
+/// Bytes of one message; clients read messages of up to 32 KiB.
+const MESSAGE_BYTES: usize = 30 << 10;
+
+/// Why following ended before the build did.
+#[derive(Debug, thiserror::Error)]
+enum FollowError {
+    #[error(transparent)]
+    Socket(#[from] SocketError),
+    #[error("the database failed")]
+    Store(#[from] coder_store::Error),
+    #[error("a line could not be written as JSON")]
+    Json(#[from] serde_json::Error),
+}
+
+/// Sends lines after number `after`.
+pub(super) async fn follow(
+    app: &App,
+    agent: AgentId,
+    workspace: WorkspaceId,
+    after: i64,
+    connection: WebSocketConnection,
+) {
+    let mut socket = TextSocket::new(connection, app.lifecycle.soft().clone()).await;
+    match serve(app, agent, workspace, after, &mut socket).await {
+        Ok(()) => socket.close(None).await,
+        Err(FollowError::Socket(error)) => socket.close(Some(&error)).await,
+        Err(error) => {
+            tracing::warn!(agent_id = %agent, %error, "cannot follow the log of an agent");
+            socket.close(Some(&error)).await;
+        }
+    }
+}
+
+async fn serve(
+    app: &App,
+    agent: AgentId,
+    workspace: WorkspaceId,
+    mut after: i64,
+    socket: &mut TextSocket,
+) -> Result<(), FollowError> {
+    // Subscribed before the first read, so that no line is missed.
+    let mut lines = app.events.subscribe(Topic::AgentLogs(agent));
+    let mut builds = app.events.subscribe(Topic::Workspace(workspace));
+    loop {
+        let place = agent_connections::find_place(&mut app.store.reader().await?, agent).await?;
+        after = send_lines(app, agent, after, socket).await?;
+        if !place.is_some_and(|place| place.is_latest) {
+            return Ok(());
+        }
+        let changed = async {
+            tokio::select! {
+                () = lines.changed() => {}
+                () = builds.changed() => {}
+                // Makes up for lost wake-ups.
+                () = tokio::time::sleep(PING_EVERY) => {}
+            }
+        };
+        socket.wait(changed).await?;
+    }
+}
+
+async fn send_lines(
+    app: &App,
+    agent: AgentId,
+    mut after: i64,
+    socket: &mut TextSocket,
+) -> Result<i64, FollowError> {
+    loop {
+        let page = agent_logs::list(&mut app.store.reader().await?, agent, after).await?;
+        let Some(last) = page.last() else { return Ok(after) };
+        after = last.id;
+        let mut message = String::new();
+        for line in page {
+            let text = serde_json::to_string(&view(line))?;
+            if !message.is_empty() && message.len() + text.len() + 2 > MESSAGE_BYTES {
+                message.push(']');
+                socket.feed(std::mem::take(&mut message)).await?;
+            }
+            message.push(if message.is_empty() { '[' } else { ',' });
+            message.push_str(&text);
+        }
+        message.push(']');
+        socket.feed(message).await?;
+        socket.flush().await?;
+    }
+}

@@ -1,0 +1,25 @@
+//! Agents: what they call with their own token (`me/…`), and what users see of them.
+
+mod containers;
+mod external_auth;
+pub mod find;
+mod follow;
+mod get;
+mod git_ssh_key;
+mod instance_identity;
+mod logs;
+mod metadata;
+mod own_logs;
+mod reinit;
+mod rpc;
+
+pub use containers::containers;
+pub use external_auth::external_auth;
+pub use get::get;
+pub use git_ssh_key::git_ssh_key;
+pub use instance_identity::{aws, azure, google};
+pub use logs::logs;
+pub use metadata::{watch_metadata, watch_metadata_ws};
+pub use own_logs::{append_logs, create_log_source};
+pub use reinit::reinit;
+pub use rpc::rpc;
