@@ -8,6 +8,7 @@ use axum::body::Body;
 use axum::extract::Request;
 use axum::response::{IntoResponse, Response};
 use bytes::Bytes;
+use coder_domain::ids::UserId;
 use futures_util::stream;
 use http::header::{self, HeaderName, HeaderValue};
 use tokio::time::{Instant, Interval, MissedTickBehavior, interval_at};
@@ -16,6 +17,7 @@ use tokio_util::sync::CancellationToken;
 use super::error::Result;
 use super::text_socket::{SocketError, TextSocket};
 use super::upgrade;
+use super::websocket_limit::WebSocketPermit;
 use crate::context::App;
 use crate::events::Subscription;
 use crate::memory::Watched;
@@ -58,15 +60,27 @@ struct Watcher<W> {
     changed: bool,
     last: Option<String>,
     over: bool,
+    /// Counts while the watcher is there.
+    _permit: Option<WebSocketPermit>,
 }
 
 impl<W: Watch> Watcher<W> {
     /// `changes` must have been subscribed before the first read.
-    fn new(app: &App, watch: W, changes: Subscription) -> Self {
+    fn new(app: &App, watch: W, changes: Subscription, permit: Option<WebSocketPermit>) -> Self {
         let mut ping = interval_at(Instant::now() + PING_EVERY, PING_EVERY);
         ping.set_missed_tick_behavior(MissedTickBehavior::Delay);
         let stop = app.lifecycle.soft().clone();
-        Self { watch, changes, ping, stop, begun: false, changed: true, last: None, over: false }
+        Self {
+            watch,
+            changes,
+            ping,
+            stop,
+            begun: false,
+            changed: true,
+            last: None,
+            over: false,
+            _permit: permit,
+        }
     }
 
     /// The next event; none at the end. Cancel safe.
@@ -121,9 +135,15 @@ impl<W: Watch> Watcher<W> {
 /// The body of an error event.
 const ERROR: &str = r#"{"message":"Internal error."}"#;
 
-/// Answers with server-sent events.
-pub fn events<W: Watch>(app: &App, watch: W, changes: Subscription) -> Response {
-    let watcher = Watcher::new(app, watch, changes);
+/// Answers with server-sent events. They count as a WebSocket of the user, if one watches.
+pub fn events<W: Watch>(
+    app: &App,
+    user: Option<UserId>,
+    watch: W,
+    changes: Subscription,
+) -> Result<Response> {
+    let permit = user.map(|user| app.websockets.admit(user)).transpose()?;
+    let watcher = Watcher::new(app, watch, changes, permit);
     let frames = stream::unfold(watcher, |mut watcher| async move {
         // Official readers take exactly this form.
         let frame = match watcher.next().await? {
@@ -139,20 +159,22 @@ pub fn events<W: Watch>(app: &App, watch: W, changes: Subscription) -> Response 
     headers.insert(header::CACHE_CONTROL, HeaderValue::from_static("no-cache"));
     headers.insert(HeaderName::from_static("x-accel-buffering"), HeaderValue::from_static("no"));
     response.extensions_mut().insert(Watched);
-    response
+    Ok(response)
 }
 
 /// Answers with a WebSocket that has one JSON object for each event.
 pub fn socket<W: Watch>(
     app: &App,
+    user: UserId,
     watch: W,
     changes: Subscription,
     path: &'static str,
     mut request: Request,
-) -> Response {
+) -> Result<Response> {
+    let permit = app.websockets.admit(user)?;
     let upgrade = match upgrade::check(&mut request) {
         Ok(upgrade) => upgrade,
-        Err(refused) => return refused.into_response(),
+        Err(refused) => return Ok(refused.into_response()),
     };
     let (response, connection) = upgrade.accept();
     let (app, counted) = (app.clone(), app.metrics.socket(path));
@@ -163,11 +185,11 @@ pub fn socket<W: Watch>(
             Err(error) => return tracing::debug!(%error, "the watcher left before anything was sent"),
         };
         let mut socket = TextSocket::new(connection, app.lifecycle.soft().clone()).await;
-        let mut watcher = Watcher::new(&app, watch, changes);
+        let mut watcher = Watcher::new(&app, watch, changes, Some(permit));
         let ended = serve(&mut socket, &mut watcher).await;
         socket.close(ended.as_ref().err().map(|error| error as _)).await;
     });
-    response
+    Ok(response)
 }
 
 async fn serve<W: Watch>(

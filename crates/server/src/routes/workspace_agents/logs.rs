@@ -33,6 +33,7 @@ pub async fn logs(
     if query.get("follow").is_none() {
         return array(&app.store, id, after).await;
     }
+    let permit = app.websockets.admit(caller.user.id)?;
     let upgrade = match upgrade::check(&mut request) {
         Ok(upgrade) => upgrade,
         Err(refused) => return Ok(refused.into_response()),
@@ -40,7 +41,7 @@ pub async fn logs(
     let (response, connection) = upgrade.accept();
     let counted = app.metrics.socket(paths::AGENT_LOGS);
     app.clone().lifecycle.spawn("agent log follower", async move {
-        let _counted = counted;
+        let _open = (counted, permit);
         match connection.await {
             Ok(connection) => follow::follow(&app, id, workspace.id, after, connection).await,
             Err(error) => tracing::debug!(%error, "the connection was gone before the log was followed"),

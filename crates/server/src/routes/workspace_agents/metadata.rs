@@ -39,7 +39,7 @@ impl Watch for WatchedMetadata {
 /// `GET /workspaceagents/{agent}/watch-metadata`
 pub async fn watch_metadata(State(app): State<App>, caller: Caller, Id(id): Id<AgentId>) -> Result<Response> {
     let (watched, changes) = begin(&app, &caller, id).await?;
-    Ok(watch::events(&app, watched, changes))
+    watch::events(&app, Some(caller.user.id), watched, changes)
 }
 
 /// `GET /workspaceagents/{agent}/watch-metadata-ws`
@@ -50,7 +50,7 @@ pub async fn watch_metadata_ws(
     request: Request,
 ) -> Result<Response> {
     let (watched, changes) = begin(&app, &caller, id).await?;
-    Ok(watch::socket(&app, watched, changes, paths::AGENT_WATCH_METADATA_WS, request))
+    watch::socket(&app, caller.user.id, watched, changes, paths::AGENT_WATCH_METADATA_WS, request)
 }
 
 async fn begin(app: &App, caller: &Caller, agent: AgentId) -> Result<(WatchedMetadata, Subscription)> {

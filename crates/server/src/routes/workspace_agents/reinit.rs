@@ -26,7 +26,7 @@ impl Watch for Claims {
 }
 
 /// `GET /workspaceagents/me/reinit`
-pub async fn reinit(State(app): State<App>, AgentCaller(identity): AgentCaller) -> Response {
+pub async fn reinit(State(app): State<App>, AgentCaller(identity): AgentCaller) -> Result<Response> {
     let changes = app.events.subscribe(Topic::Workspace(identity.workspace_id));
-    watch::events(&app, Claims { app: app.clone(), agent: identity.agent_id }, changes)
+    watch::events(&app, None, Claims { app: app.clone(), agent: identity.agent_id }, changes)
 }

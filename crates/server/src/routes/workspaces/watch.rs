@@ -34,8 +34,8 @@ impl Watch for WatchedWorkspace {
 
 /// `GET /workspaces/{workspace}/watch`
 pub async fn watch(State(app): State<App>, caller: Caller, Id(id): Id<WorkspaceId>) -> Result<Response> {
-    let (watched, changes) = begin(&app, caller, id).await?;
-    Ok(watch::events(&app, watched, changes))
+    let (user, (watched, changes)) = (caller.user.id, begin(&app, caller, id).await?);
+    watch::events(&app, Some(user), watched, changes)
 }
 
 /// `GET /workspaces/{workspace}/watch-ws`
@@ -45,8 +45,8 @@ pub async fn watch_ws(
     Id(id): Id<WorkspaceId>,
     request: Request,
 ) -> Result<Response> {
-    let (watched, changes) = begin(&app, caller, id).await?;
-    Ok(watch::socket(&app, watched, changes, paths::WORKSPACE_WATCH_WS, request))
+    let (user, (watched, changes)) = (caller.user.id, begin(&app, caller, id).await?);
+    watch::socket(&app, user, watched, changes, paths::WORKSPACE_WATCH_WS, request)
 }
 
 async fn begin(app: &App, caller: Caller, id: WorkspaceId) -> Result<(WatchedWorkspace, Subscription)> {
