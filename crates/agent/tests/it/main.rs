@@ -3,6 +3,7 @@
 
 mod connection;
 mod forwards;
+mod http_transport;
 mod openssh;
 mod reconnecting_pty;
 mod rig;

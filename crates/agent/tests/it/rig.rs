@@ -18,7 +18,7 @@ use coder_tailnet::coordinator::hub::Hub;
 use coder_tailnet::derp::map::{Node as RelayNode, ServerUrl};
 use coder_tailnet::derp::relay::Config as RelayConfig;
 use coder_tailnet::derp::{DerpMap, Relay};
-use coder_tailnet::key::NodePrivate;
+use coder_tailnet::key::{NodePrivate, NodePublic};
 use coder_tailnet::node::{self, Dialer, Node, TcpStream};
 use coder_tailnet::peer::Role;
 use coder_tailnet::rpc;
@@ -142,7 +142,18 @@ impl Server {
         }
     }
 
-    fn serve(&self, io: BoxedStream) {
+    /// The key of the relay.
+    pub(crate) fn relay_key(&self) -> NodePublic {
+        self.inner.relay.public_key()
+    }
+
+    /// Serves a connection to the relay.
+    pub(crate) async fn serve_relay(&self, io: BoxedStream) {
+        let _ = self.inner.relay.serve(io).await;
+    }
+
+    /// Serves the calls of an agent.
+    pub(crate) fn serve(&self, io: BoxedStream) {
         let server = self.clone();
         let task = tokio::spawn(async move {
             server.inner.records.send_modify(|records| records.connections += 1);
@@ -400,12 +411,21 @@ impl Running {
     }
 
     pub(crate) fn start_with(server: &Server, change: impl FnOnce(&mut Config)) -> Self {
+        Self::start_all(server, Arc::new(server.clone()), change)
+    }
+
+    /// Reaches the server through a transport.
+    pub(crate) fn start_over(server: &Server, transport: Arc<dyn Transport>) -> Self {
+        Self::start_all(server, transport, |_| {})
+    }
+
+    fn start_all(server: &Server, transport: Arc<dyn Transport>, change: impl FnOnce(&mut Config)) -> Self {
         let directory = tempfile::tempdir().unwrap();
         let home = directory.path().join("home");
         std::fs::create_dir(&home).unwrap();
         let mut config = config(directory.path(), home);
         change(&mut config);
-        let agent = Agent::new(config, Arc::new(server.clone()));
+        let agent = Agent::new(config, transport);
         let stop = CancellationToken::new();
         let task = tokio::spawn(agent.run(stop.clone()));
         Self { server: server.clone(), directory, stop, task }
