@@ -46,7 +46,7 @@ fn can_build(triple: &str) -> bool {
         std::process::Command::new("rustc").args(["--print", "target-libdir", "--target", triple]).output();
     let has_library = library.is_ok_and(|output| {
         let path = String::from_utf8_lossy(&output.stdout).trim().to_owned();
-        output.status.success() && std::path::Path::new(&path).is_dir()
+        output.status.success() && Path::new(&path).is_dir()
     });
     has_linker && has_library
 }
