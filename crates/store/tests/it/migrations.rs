@@ -54,6 +54,7 @@ async fn both_engines_have_the_same_tables(fixture: Fixture) {
         "0013_encryption_keys",
         "0016_file_parts",
         "0017_server_secrets",
+        "0018_agents",
     ]
     .iter()
     .flat_map(|name| {
