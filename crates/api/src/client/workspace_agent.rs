@@ -9,10 +9,7 @@ use url::Url;
 
 use super::error::Error;
 use super::{BoxedByteStream, Client, UpgradedConnection, tls};
-
-const RPC: &str = "/api/v2/workspaceagents/me/rpc";
-const GIT_SSH_KEY: &str = "/api/v2/workspaceagents/me/gitsshkey";
-const EXTERNAL_AUTH: &str = "/api/v2/workspaceagents/me/external-auth";
+use crate::paths;
 
 /// The key pair of the workspace's owner for Git.
 #[derive(Clone, Default, Deserialize)]
@@ -64,7 +61,7 @@ impl Client {
     /// # Errors
     /// As [`super::Dialer::open`].
     pub async fn agent_rpc(&self, version: &str) -> Result<UpgradedConnection, Error> {
-        self.open(RPC, &[("version", version)], self.cookie()?).await
+        self.open(paths::AGENT_RPC, &[("version", version)], self.cookie()?).await
     }
 
     /// Connects to a host as for every call, proxy and TLS included, for protocols that upgrade by themselves. The headers are
@@ -82,7 +79,7 @@ impl Client {
     /// # Errors
     /// As for every call.
     pub async fn git_ssh_key_of_owner(&self) -> Result<GitSshKey, Error> {
-        self.get(GIT_SSH_KEY, &[]).await
+        self.get(paths::AGENT_GIT_SSH_KEY, &[]).await
     }
 
     /// A token for a provider with an id, or for the provider whose pattern matches a URL. With `listen` the server answers
@@ -102,7 +99,7 @@ impl Client {
         if listen {
             query.push(("listen", "true"));
         }
-        self.get(EXTERNAL_AUTH, &query).await
+        self.get(paths::AGENT_EXTERNAL_AUTH, &query).await
     }
 }
 
