@@ -202,8 +202,12 @@ impl Evaluator<'_> {
             Value::Map(map) => map.items.values().collect(),
             _ => Vec::new(),
         };
-        let types: Vec<_> =
+        let mut types: Vec<_> =
             items.into_iter().map(|item| Type::of(item, &self.budget)).collect::<Result<_>>()?;
+        if matches!(value, Value::Map(_)) {
+            // In a map a null fits every type.
+            types.retain(|ty| !matches!(ty, Type::Any));
+        }
         for pair in types.windows(2) {
             if !pair[0].same(&pair[1], &self.budget)? {
                 return Ok(false);
