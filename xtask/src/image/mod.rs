@@ -152,6 +152,13 @@ fn own_layer(recipe: &Recipe, parts: &Parts, users: &Users) -> Layer {
     }
     if recipe.debian.is_none() {
         layer.add("etc/ssl/certs/ca-certificates.crt", Entry::file(parts.authorities.clone()));
+        // The server hands the slim builds beside its program out to workspaces.
+        for name in ["coder-linux-amd64", "coder-linux-arm64"] {
+            let slim = parts.binary.with_file_name(name);
+            if slim.is_file() {
+                layer.add(Path::new("opt").join(name), Entry::program(slim));
+            }
+        }
     }
     layer
 }

@@ -102,7 +102,10 @@ fn equal_parts_make_equal_archives() {
 #[test]
 fn the_image_of_the_server_has_the_program_and_a_user() {
     let directory = tempfile::tempdir().unwrap();
+    std::fs::write(directory.path().join("coder-linux-arm64"), "slim").unwrap();
     let (config, files) = open(&write(&recipe("coder"), &parts(directory.path())).unwrap());
+    assert_eq!(files[Path::new("opt/coder-linux-arm64")].1, b"slim", "for workspaces");
+    assert!(!files.contains_key(Path::new("opt/coder-linux-amd64")), "only what was built");
     let config = &config["config"];
     assert_eq!(config["User"], "1000:1000");
     assert_eq!(config["Entrypoint"], json!(["/opt/coder", "server"]));
