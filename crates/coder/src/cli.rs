@@ -35,6 +35,8 @@ pub(crate) enum Command {
     Logout(cmd::logout::Args),
     /// Show who is logged in, and where.
     Whoami(cmd::whoami::Args),
+    /// Show the public key that your workspaces use for Git.
+    Publickey(cmd::publickey::Args),
     /// Run provisioner daemons; manage their keys and jobs.
     #[command(
         alias = "provisioners",
@@ -82,7 +84,7 @@ pub(crate) enum Command {
     /// Delete a workspace.
     #[command(alias = "rm")]
     Delete(cmd::delete::Args),
-    /// Show the logs of a workspace's build.
+    /// Show the logs of a workspace's build and agents.
     Logs(cmd::logs::Args),
     /// Start a shell in a workspace, or run a command there.
     Ssh(Box<cmd::ssh::Args>),

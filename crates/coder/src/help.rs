@@ -7,7 +7,10 @@ use clap::{Arg, Command};
 const GROUPS: &[(&str, &[&str])] = &[
     ("First steps", &["quickstart", "login", "logout", "whoami"]),
     ("Workspaces", &["create", "list", "show", "start", "stop", "restart", "delete", "logs", "state"]),
-    ("Connections", &["ssh", "config-ssh", "port-forward", "open", "ping", "speedtest", "netcheck"]),
+    (
+        "Connections",
+        &["ssh", "config-ssh", "port-forward", "open", "ping", "speedtest", "netcheck", "publickey"],
+    ),
     ("Inside a workspace", &["external-auth", "dotfiles", "stat"]),
     ("Templates", &["templates"]),
     ("Provisioners", &["provisioner", "provider"]),

@@ -162,6 +162,7 @@ async fn client(ctx: &Context, command: Command) -> anyhow::Result<()> {
         Command::Login(args) => cmd::login::run(ctx, args).await,
         Command::Logout(args) => cmd::logout::run(ctx, args).await,
         Command::Whoami(args) => cmd::whoami::run(ctx, args).await,
+        Command::Publickey(args) => cmd::publickey::run(ctx, args).await,
         Command::Templates { command } => cmd::templates::run(ctx, command).await,
         Command::Create(args) => cmd::create::run(ctx, args).await,
         Command::List(args) => cmd::list::run(ctx, args).await,

@@ -1,7 +1,14 @@
-//! `coder logs`: the log of a build, as plain lines on standard output.
+//! `coder logs`: the log of a build and of the agents that it made, as plain lines on standard output.
 
-use coder_api::client::JobLogTarget;
-use coder_api::jobs::ProvisionerJobLog;
+use std::collections::BTreeMap;
+
+use coder_api::builds::WorkspaceBuild;
+use coder_api::client::{Client, JobLogTarget};
+use coder_api::jobs::{LogLevel, ProvisionerJobLog};
+use coder_api::resources::{WorkspaceAgent, WorkspaceAgentLog};
+use coder_domain::Timestamp;
+use coder_domain::ids::LogSourceId;
+use futures_util::stream::{self, StreamExt as _};
 
 use crate::context::Context;
 use crate::job::follow;
@@ -15,7 +22,7 @@ pub(crate) struct Args {
     /// Number of the build; 0 is the last one, -1 the one before.
     #[arg(short = 'n', long, default_value_t = 0, allow_negative_numbers = true, value_name = "NUMBER")]
     build_number: i64,
-    /// Wait for new lines until the build has ended.
+    /// Wait for new lines until the build has ended, then for those of its agents until there is a later build.
     #[arg(short, long)]
     follow: bool,
 }
@@ -41,7 +48,75 @@ pub(crate) async fn run(ctx: &Context, args: Args) -> anyhow::Result<()> {
     while let Some(line) = log.next().await? {
         shown.print(&line);
     }
+    // What the build has made is known at its end.
+    let build = remote::build(&client, &workspace, build.build_number).await?;
+    agent_logs(ctx, &client, &build, args.follow).await
+}
+
+/// Prints the logs of all agents of a build: what there is in the order of time, then new lines as they come.
+async fn agent_logs(
+    ctx: &Context,
+    client: &Client,
+    build: &WorkspaceBuild,
+    follow: bool,
+) -> anyhow::Result<()> {
+    let agents: Vec<_> =
+        build.resources.iter().flat_map(|resource| &resource.agents).map(AgentLines::new).collect();
+    let (mut stored, mut last) = (Vec::new(), Vec::new());
+    for agent in &agents {
+        let lines = client.agent_logs(agent.agent.id, 0).await?;
+        last.push(lines.last().map_or(0, |line| line.id));
+        stored.extend(lines.into_iter().map(|line| (agent, line)));
+    }
+    stored.sort_by_key(|(_, line)| line.created_at);
+    stored.iter().for_each(|(agent, line)| agent.print(&ctx.printer, line));
+    if !follow {
+        return Ok(());
+    }
+    let follower = |(agent, after)| {
+        let log = client.follow_agent_logs(AgentLines::id(agent), after);
+        let lines = stream::try_unfold(log, async |mut log| {
+            Ok::<_, coder_api::client::Error>(log.next().await?.map(|line| (line, log)))
+        });
+        Box::pin(lines.map(move |line| (agent, line)))
+    };
+    let mut lines = stream::select_all(agents.iter().zip(last).map(follower));
+    while let Some((agent, line)) = lines.next().await {
+        agent.print(&ctx.printer, &line?);
+    }
     Ok(())
+}
+
+/// An agent with the names of its log sources.
+struct AgentLines<'a> {
+    agent: &'a WorkspaceAgent,
+    sources: BTreeMap<LogSourceId, &'a str>,
+}
+
+impl<'a> AgentLines<'a> {
+    fn new(agent: &'a WorkspaceAgent) -> Self {
+        let sources =
+            agent.log_sources.iter().map(|source| (source.id, source.display_name.as_str())).collect();
+        Self { agent, sources }
+    }
+
+    const fn id(&self) -> coder_domain::ids::AgentId {
+        self.agent.id
+    }
+
+    fn print(&self, printer: &Printer, line: &WorkspaceAgentLog) {
+        let source = line.source_id.and_then(|id| self.sources.get(&id)).filter(|name| !name.is_empty());
+        let from = match source {
+            Some(source) => format!("agent {} ({})", self.agent.name, strip_control(source)),
+            None => format!("agent {}", self.agent.name),
+        };
+        print(printer, line.created_at, &line.level, &format!("{from}: {}", strip_control(&line.output)));
+    }
+}
+
+fn print(printer: &Printer, at: Timestamp, level: &LogLevel, text: &str) {
+    let at = printer.paint(Style::Faint, &at.strftime("%Y-%m-%d %H:%M:%S%.3f").to_string());
+    printer.data(&format!("{at} [{level}] {text}"));
 }
 
 /// Prints lines, with a heading wherever the stage changes.
@@ -52,14 +127,13 @@ struct Lines {
 
 impl Lines {
     fn print(&mut self, line: &ProvisionerJobLog) {
-        let at = line.created_at.strftime("%Y-%m-%d %H:%M:%S%.3f").to_string();
-        let at = self.printer.paint(Style::Faint, &at);
         if !line.stage.is_empty() && line.stage != self.stage {
             self.stage.clone_from(&line.stage);
-            self.printer.data(&format!("{at} [{}] === {}", line.log_level, strip_control(&line.stage)));
+            let heading = format!("=== {}", strip_control(&line.stage));
+            print(&self.printer, line.created_at, &line.log_level, &heading);
         }
         if !line.output.is_empty() {
-            self.printer.data(&format!("{at} [{}] {}", line.log_level, strip_control(&line.output)));
+            print(&self.printer, line.created_at, &line.log_level, &strip_control(&line.output));
         }
     }
 }

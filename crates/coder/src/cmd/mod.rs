@@ -25,6 +25,7 @@ pub(crate) mod port_forward;
 #[cfg(feature = "server")]
 pub(crate) mod provider;
 pub(crate) mod provisioner;
+pub(crate) mod publickey;
 #[cfg(feature = "server")]
 pub(crate) mod quickstart;
 #[cfg(feature = "server")]

@@ -88,6 +88,10 @@ fn agent_node(printer: &Printer, agent: &WorkspaceAgent, is_live: bool) -> Node 
     if is_live {
         let look = if agent.status.as_str() == "connected" { Style::Good } else { Style::Warn };
         text.push_str(&format!(" {}", printer.paint(look, agent.status.as_str())));
+        let details = live_details(agent);
+        if !details.is_empty() {
+            text.push_str(&format!(" {}", printer.paint(Style::Faint, &format!("({})", details.join(", ")))));
+        }
     }
     let shown = agent.apps.iter().filter(|app| !app.hidden);
     let app = |app: &coder_api::resources::WorkspaceApp| {
@@ -99,9 +103,51 @@ fn agent_node(printer: &Printer, agent: &WorkspaceAgent, is_live: bool) -> Node 
     Node { text, below: shown.map(app).collect() }
 }
 
+/// What an agent that has been connected says about itself, and what is wrong with it.
+fn live_details(agent: &WorkspaceAgent) -> Vec<String> {
+    let mut details = Vec::new();
+    if agent.first_connected_at.is_some() {
+        details.push(agent.lifecycle_state.as_str().replace('_', " "));
+    }
+    if !agent.version.is_empty() {
+        details.push(Node::plain(&agent.version));
+    }
+    if !agent.health.reason.is_empty() {
+        details.push(Node::plain(&agent.health.reason));
+    }
+    details
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_live_agent_says_how_it_is() {
+        let id = "11111111-1111-4111-8111-111111111111";
+        let agent = |more: serde_json::Value| -> WorkspaceAgent {
+            let mut agent = serde_json::json!({
+                "id": id, "resource_id": id, "created_at": "2025-01-01T00:00:00Z", "updated_at": "2025-01-01T00:00:00Z",
+                "status": "connected", "lifecycle_state": "start_error", "name": "main", "architecture": "amd64",
+                "operating_system": "linux", "version": "v2.30.0", "first_connected_at": "2025-01-01T00:00:00Z",
+                "health": { "healthy": false, "reason": "agent startup script exited with an error" },
+            });
+            agent.as_object_mut().unwrap().extend(more.as_object().unwrap().clone());
+            serde_json::from_value(agent).unwrap()
+        };
+        let text = |agent: &WorkspaceAgent, is_live| agent_node(&Printer::plain(), agent, is_live).text;
+        let failed = agent(serde_json::json!({}));
+        assert_eq!(
+            text(&failed, true),
+            "agent main (linux, amd64) connected (start error, v2.30.0, agent startup script exited with an error)"
+        );
+        assert_eq!(text(&failed, false), "agent main (linux, amd64)");
+        let fresh = agent(serde_json::json!({
+            "status": "connecting", "lifecycle_state": "created", "version": "", "first_connected_at": null,
+            "health": { "healthy": true },
+        }));
+        assert_eq!(text(&fresh, true), "agent main (linux, amd64) connecting");
+    }
 
     fn resource(kind: &str, name: &str, transition: &str, agents: serde_json::Value) -> WorkspaceResource {
         let id = "11111111-1111-4111-8111-111111111111";

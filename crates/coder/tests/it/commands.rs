@@ -39,6 +39,21 @@ fn a_new_key_ends_with_its_token_alone() {
 }
 
 #[test]
+fn a_public_key_stays_until_it_is_reset() {
+    let server = Server::start(&[]);
+    let home = server.first_user();
+    let show = || home.run(&["publickey"]).success().out;
+    let key = show();
+    assert!(key.starts_with("ssh-ed25519 ") && key.lines().count() == 1, "{key}");
+    assert_eq!(show(), key);
+    home.run(&["publickey", "--reset"]).refused("--yes");
+    assert_eq!(show(), key);
+    let other = home.run(&["publickey", "--reset", "--yes"]).success().out;
+    assert_ne!(other, key);
+    assert_eq!(show(), other);
+}
+
+#[test]
 fn a_shell_completes_names_of_the_server() {
     let server = Server::start(&[]);
     let home = server.first_user();
