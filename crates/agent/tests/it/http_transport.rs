@@ -89,7 +89,7 @@ async fn reach(refuses_derp: bool) -> Arc<Asked> {
         ..Options::default()
     };
     let client = Client::new(&url, Some(Secret::new("the-token")), options).unwrap();
-    let agent = Running::start_over(&server, Arc::new(HttpTransport::new(client)));
+    let agent = Running::start_over(Arc::new(HttpTransport::new(client)));
     let user = server.user().await;
     let ssh = Ssh::connect(&user, 1).await;
     assert_eq!(ssh.run("echo over http").await.text(), "over http\n");

@@ -399,7 +399,6 @@ impl Drop for Client {
 
 /// An agent that runs, and its directory.
 pub(crate) struct Running {
-    pub(crate) server: Server,
     pub(crate) directory: tempfile::TempDir,
     stop: CancellationToken,
     task: JoinHandle<()>,
@@ -411,15 +410,15 @@ impl Running {
     }
 
     pub(crate) fn start_with(server: &Server, change: impl FnOnce(&mut Config)) -> Self {
-        Self::start_all(server, Arc::new(server.clone()), change)
+        Self::start_all(Arc::new(server.clone()), change)
     }
 
     /// Reaches the server through a transport.
-    pub(crate) fn start_over(server: &Server, transport: Arc<dyn Transport>) -> Self {
-        Self::start_all(server, transport, |_| {})
+    pub(crate) fn start_over(transport: Arc<dyn Transport>) -> Self {
+        Self::start_all(transport, |_| {})
     }
 
-    fn start_all(server: &Server, transport: Arc<dyn Transport>, change: impl FnOnce(&mut Config)) -> Self {
+    fn start_all(transport: Arc<dyn Transport>, change: impl FnOnce(&mut Config)) -> Self {
         let directory = tempfile::tempdir().unwrap();
         let home = directory.path().join("home");
         std::fs::create_dir(&home).unwrap();
@@ -428,7 +427,7 @@ impl Running {
         let agent = Agent::new(config, transport);
         let stop = CancellationToken::new();
         let task = tokio::spawn(agent.run(stop.clone()));
-        Self { server: server.clone(), directory, stop, task }
+        Self { directory, stop, task }
     }
 
     pub(crate) fn path(&self, name: &str) -> PathBuf {
