@@ -11,8 +11,8 @@ use anyhow::{Context, Result, bail};
 
 use crate::run::{root, target};
 
-/// The charts that people install. `libcoder` is part of the first two.
-const CHARTS: &[&str] = &["coder", "coder-provisioner"];
+/// The charts that people install. `libcoder` is part of each.
+const CHARTS: &[&str] = &["coder", "coder-operator", "coder-provisioner"];
 
 const HELP: &str = "\
 usage: cargo xtask charts [--version VERSION] [--registry REGISTRY] [--output DIRECTORY]

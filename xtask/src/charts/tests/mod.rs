@@ -1,5 +1,6 @@
 //! The charts, rendered by Helm. What the official charts render of the same values is in kubernetes-charts 1 to kubernetes-charts 3.
 
+mod operator;
 mod provisioner;
 mod render;
 mod repository;

@@ -88,7 +88,9 @@ impl Chart {
         let other = self.template(case, "coder").unwrap_or_else(|error| panic!("{case}: {error}"));
         let moved = text
             .replace("namespace: default\n", "namespace: coder\n")
-            .replace("coder.default.svc", "coder.coder.svc");
+            .replace("coder.default.svc", "coder.coder.svc")
+            .replace("coder-operator-default\n", "coder-operator-coder\n")
+            .replace("pools-default\n", "pools-coder\n");
         assert_eq!(other, moved, "{case} in the namespace coder");
         rendered
     }

@@ -38,8 +38,8 @@ fn the_index_names_each_package_and_its_digest() {
     let index: Value =
         serde_saphyr::from_str(&std::fs::read_to_string(directory.path().join("index.yaml")).unwrap())
             .unwrap();
-    for chart in ["coder", "coder-provisioner"] {
-        let entry = &index["entries"][chart][0];
+    for chart in super::super::CHARTS {
+        let entry = &index["entries"][*chart][0];
         let file = entry["urls"][0].as_str().unwrap();
         assert_eq!(file, format!("{chart}-1.2.3.tgz"));
         assert_eq!((&entry["version"], &entry["appVersion"]), (&"1.2.3".into(), &"1.2.3".into()));
