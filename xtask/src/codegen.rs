@@ -1,5 +1,6 @@
 //! Generated code: the messages of the protocols, from `proto/` into `crates/wire/src/messages/` for the product
-//! and into `interop/pb/` for the Go programs that the product is tested against.
+//! and into `interop/pb/` for the Go programs that the product is tested against. The definitions of the custom resources come
+//! from the operator's own tests, so that this program does not need the Kubernetes client.
 
 use std::io::Write as _;
 use std::path::Path;
@@ -11,7 +12,7 @@ use prost::Message as _;
 use prost_types::FileDescriptorSet;
 use prost_types::compiler::{CodeGeneratorRequest, CodeGeneratorResponse};
 
-use crate::run::root;
+use crate::run::{cargo, root};
 
 /// Fields that carry whole files or states; they are shared buffers instead of copies.
 const LARGE: &[&str] = &[
@@ -50,6 +51,10 @@ pub(crate) fn run(check: bool) -> Result<()> {
     let files = descriptors()?;
     for (path, text) in rust(&files)? {
         settle(&root().join("crates/wire/src/messages").join(path), &text, check)?;
+    }
+    if !check {
+        let test = ["test", "-p", "coder-operator", "--lib", "crd::document::tests"];
+        crate::run::run(cargo(&test).env("UPDATE_REFERENCE", "1"))?;
     }
     if !is_there(Requirement::Go) {
         let advice = Requirement::Go.how_to_get();

@@ -1,0 +1,95 @@
+//! Why a pass ended early: what is entered into the status, and when the next pass is due.
+
+use std::time::Duration;
+
+use coder_api::client::Error as CoderError;
+
+use crate::access::Unavailable;
+use crate::apply;
+use crate::rules::conditions::{ACCESS, CONTROL_PLANE, Finding, KEY, RBAC, WORKLOAD};
+
+/// When to try again.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Retry {
+    /// With growing delays.
+    Backoff,
+    /// After a fixed time; a watch usually comes first.
+    After(Duration),
+}
+
+/// The end of a pass.
+#[derive(Clone, Debug)]
+pub(crate) struct Failure {
+    pub(crate) finding: Finding,
+    pub(crate) retry: Retry,
+}
+
+/// Nothing changes by itself in less time.
+const SLOW: Retry = Retry::After(Duration::from_secs(60));
+
+impl Failure {
+    #[must_use]
+    pub(crate) const fn new(finding: Finding, retry: Retry) -> Self {
+        Self { finding, retry }
+    }
+
+    /// A refusal or a failure of the server. `what` says what was attempted.
+    #[must_use]
+    pub(crate) fn server(what: &str, error: &CoderError) -> Self {
+        let message = format!("cannot {what}: {error}");
+        let (kind, reason, retry) = match error.status().map(|status| status.as_u16()) {
+            Some(401) => (ACCESS, "OperatorTokenInvalid", SLOW),
+            Some(403) => (KEY, "Forbidden", SLOW),
+            Some(404) => (KEY, "OrganizationNotFound", SLOW),
+            Some(429) => (KEY, "RateLimited", Retry::Backoff),
+            Some(500..) | None => (CONTROL_PLANE, "ControlPlaneUnavailable", Retry::Backoff),
+            Some(_) => (KEY, "ProvisionerKeyFailed", Retry::Backoff),
+        };
+        Self::new(Finding::no(kind, reason, message), retry)
+    }
+
+    /// An object that could not be applied.
+    #[must_use]
+    pub(crate) fn object(error: &apply::Error) -> Self {
+        let message = apply::message(error);
+        match error {
+            apply::Error::Foreign { kind, .. } if kind.starts_with("Role") || kind == "ServiceAccount" => {
+                Self::new(Finding::no(RBAC, "Conflict", message), SLOW)
+            }
+            apply::Error::Foreign { .. } => Self::new(Finding::no(WORKLOAD, "Conflict", message), SLOW),
+            apply::Error::Api(kube::Error::Api(status)) if matches!(status.code, 400 | 403 | 404 | 422) => {
+                Self::new(Finding::no(WORKLOAD, "Rejected", message), SLOW)
+            }
+            apply::Error::Api(_) => {
+                Self::new(Finding::no(WORKLOAD, "ApiServerUnavailable", message), Retry::Backoff)
+            }
+        }
+    }
+}
+
+impl From<Unavailable> for Failure {
+    fn from(error: Unavailable) -> Self {
+        match error {
+            Unavailable::Missing(finding) => Self::new(finding, Retry::After(Duration::from_secs(15))),
+            Unavailable::Api(error) => error.into(),
+        }
+    }
+}
+
+impl From<kube::Error> for Failure {
+    fn from(error: kube::Error) -> Self {
+        Self::object(&apply::Error::Api(error))
+    }
+}
+
+impl From<apply::Error> for Failure {
+    fn from(error: apply::Error) -> Self {
+        Self::object(&error)
+    }
+}
+
+impl From<Finding> for Failure {
+    fn from(finding: Finding) -> Self {
+        Self::new(finding, SLOW)
+    }
+}

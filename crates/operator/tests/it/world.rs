@@ -1,0 +1,274 @@
+//! A namespace of the cluster with an operator, a server, and a kubelet of its own.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use coder_api::client::JobFilter;
+use coder_api::keys::ProvisionerKey;
+use coder_api::organizations::Organization;
+use coder_api::versions::{CreateTemplateVersionRequest, TemplateVersion};
+use coder_domain::clock::SystemClock;
+use coder_operator::Config;
+use coder_operator::crd::{CoderProvisioner, CoderProvisionerStatus};
+use coder_testkit::server::TestServer;
+use k8s_openapi::api::apps::v1::Deployment;
+use k8s_openapi::api::core::v1::{Pod, Secret};
+use kube::api::{DeleteParams, ListParams, Patch, PatchParams};
+use kube::{Api, Client, ResourceExt as _};
+use serde_json::{Value, json};
+use tokio::task::JoinHandle;
+use tokio_util::sync::CancellationToken;
+
+use crate::cluster::{Cluster, apply, cluster};
+use crate::kubelet::{self, JobsHandle};
+
+/// Deadline of every wait: scaling and rollouts pass through several controllers.
+const SOON: Duration = Duration::from_secs(60);
+
+pub(crate) struct World {
+    pub(crate) cluster: &'static Cluster,
+    pub(crate) namespace: String,
+    pub(crate) admin: Client,
+    pub(crate) server: TestServer,
+    pub(crate) organization: Organization,
+    pub(crate) jobs: JobsHandle,
+    /// Whether the operator keeps control planes.
+    pub(crate) control_planes: bool,
+    operator: Option<(CancellationToken, JoinHandle<()>)>,
+    kubelet: CancellationToken,
+}
+
+impl World {
+    /// Everything, and a Secret `token` with the administrator's token. None without the programs.
+    pub(crate) async fn start() -> Option<Self> {
+        let mut world = Self::without_operator().await?;
+        world.start_operator().await;
+        Some(world)
+    }
+
+    pub(crate) async fn without_operator() -> Option<Self> {
+        let cluster = cluster()?;
+        let admin = cluster.admin().await;
+        let namespace = cluster.namespace().await;
+        let server = TestServer::start().await.unwrap();
+        let organization = server.owner.organization("default").await.unwrap();
+        let (jobs, kubelet) = (JobsHandle::default(), CancellationToken::new());
+        tokio::spawn(kubelet::run(admin.clone(), namespace.clone(), jobs.clone(), kubelet.clone()));
+        let world = Self {
+            cluster,
+            namespace,
+            admin,
+            server,
+            organization,
+            jobs,
+            control_planes: false,
+            operator: None,
+            kubelet,
+        };
+        let token = world.server.owner.token().unwrap().expose().to_owned();
+        world.secret("token", &[("token", &token)]).await;
+        Some(world)
+    }
+
+    /// Starts an operator for this namespace, with the permissions of the shipped ClusterRole.
+    pub(crate) async fn start_operator(&mut self) {
+        let stop = CancellationToken::new();
+        let config = Config {
+            namespace: Some(self.namespace.clone()),
+            control_planes: self.control_planes,
+            election: None,
+        };
+        let client = self.cluster.operator().await;
+        let run = coder_operator::run(client, config, Arc::new(SystemClock), None, stop.clone());
+        self.operator = Some((stop, tokio::spawn(run)));
+    }
+
+    /// Kills the operator wherever it is.
+    pub(crate) async fn kill_operator(&mut self) {
+        if let Some((stop, task)) = self.operator.take() {
+            task.abort();
+            stop.cancel();
+            drop(task.await);
+        }
+    }
+
+    pub(crate) async fn secret(&self, name: &str, entries: &[(&str, &str)]) {
+        let entries: BTreeMap<_, _> = entries.iter().copied().collect();
+        let secret = json!({"apiVersion": "v1", "kind": "Secret", "metadata": {"name": name, "namespace": self.namespace}, "stringData": entries});
+        apply(&self.admin, secret).await;
+    }
+
+    /// A pool of the test's server; `spec` is put on top.
+    pub(crate) async fn pool(&self, name: &str, spec: Value) {
+        let mut whole = json!({"coder": {"url": self.server.url(), "tokenSecretRef": {"name": "token"}}});
+        for (key, value) in spec.as_object().unwrap() {
+            whole[key] = value.clone();
+        }
+        self.apply_pool(name, whole).await;
+    }
+
+    pub(crate) async fn apply_pool(&self, name: &str, spec: Value) {
+        let pool = json!({
+            "apiVersion": "coder.com/v1alpha1",
+            "kind": "CoderProvisioner",
+            "metadata": {"name": name, "namespace": self.namespace},
+            "spec": spec,
+        });
+        apply(&self.admin, pool).await;
+    }
+
+    pub(crate) fn pools(&self) -> Api<CoderProvisioner> {
+        Api::namespaced(self.admin.clone(), &self.namespace)
+    }
+
+    pub(crate) fn deployments(&self) -> Api<Deployment> {
+        Api::namespaced(self.admin.clone(), &self.namespace)
+    }
+
+    pub(crate) fn secrets(&self) -> Api<Secret> {
+        Api::namespaced(self.admin.clone(), &self.namespace)
+    }
+
+    pub(crate) async fn patch_pool(&self, name: &str, patch: Value) {
+        self.pools().patch(name, &PatchParams::default(), &Patch::Merge(&patch)).await.unwrap();
+    }
+
+    pub(crate) async fn delete_pool(&self, name: &str) {
+        self.pools().delete(name, &DeleteParams::default()).await.unwrap();
+    }
+
+    pub(crate) async fn status(&self, name: &str) -> CoderProvisionerStatus {
+        let pool = self.pools().get_opt(name).await.unwrap();
+        pool.and_then(|pool| pool.status).unwrap_or_default()
+    }
+
+    /// Waits until the status of a pool is as wanted.
+    pub(crate) async fn until(
+        &self,
+        name: &str,
+        what: &str,
+        wanted: impl Fn(&CoderProvisionerStatus) -> bool,
+    ) -> CoderProvisionerStatus {
+        let deadline = Instant::now() + SOON;
+        loop {
+            let status = self.status(name).await;
+            if wanted(&status) {
+                return status;
+            }
+            assert!(Instant::now() < deadline, "not in time: {what}: {status:#?}");
+            tokio::time::sleep(Duration::from_millis(50)).await;
+        }
+    }
+
+    /// Waits until a condition has this status and reason.
+    pub(crate) async fn until_condition(
+        &self,
+        name: &str,
+        kind: &str,
+        status: &str,
+        reason: &str,
+    ) -> CoderProvisionerStatus {
+        self.until(name, &format!("{kind}={status} {reason}"), |found| {
+            found.conditions.iter().any(|condition| {
+                condition.type_ == kind && condition.status == status && condition.reason == reason
+            })
+        })
+        .await
+    }
+
+    /// Waits until the pool has this many connected daemons, and nothing is left to do.
+    pub(crate) async fn until_connected(&self, name: &str, count: i32) -> CoderProvisionerStatus {
+        self.until(name, &format!("{count} connected daemons"), |status| {
+            status.connected == count && status.replicas == count && status.keys.len() == 1
+        })
+        .await
+    }
+
+    /// Waits for anything else.
+    pub(crate) async fn eventually(&self, what: &str, mut condition: impl AsyncFnMut() -> bool) {
+        let deadline = Instant::now() + SOON;
+        while !condition().await {
+            assert!(Instant::now() < deadline, "not in time: {what}");
+            tokio::time::sleep(Duration::from_millis(50)).await;
+        }
+    }
+
+    /// The pods of a pool that are not being deleted.
+    pub(crate) async fn pods(&self) -> Vec<Pod> {
+        let pods: Api<Pod> = Api::namespaced(self.admin.clone(), &self.namespace);
+        let pods = pods.list(&ListParams::default()).await.unwrap();
+        pods.items.into_iter().filter(|pod| pod.metadata.deletion_timestamp.is_none()).collect()
+    }
+
+    /// The keys of the server.
+    pub(crate) async fn keys(&self) -> Vec<ProvisionerKey> {
+        self.server.owner.provisioner_keys(self.organization.id).await.unwrap()
+    }
+
+    /// Imports templates, which are jobs with these tags.
+    pub(crate) async fn queue(&self, count: usize, tags: &[(&str, &str)]) -> Vec<TemplateVersion> {
+        let archive = archive();
+        let file = self.server.owner.upload("application/x-tar", archive.into()).await.unwrap();
+        let tags: BTreeMap<String, String> =
+            tags.iter().map(|(key, value)| ((*key).to_owned(), (*value).to_owned())).collect();
+        let mut made = Vec::new();
+        for _ in 0..count {
+            let request = CreateTemplateVersionRequest {
+                file_id: Some(file),
+                tags: tags.clone(),
+                ..CreateTemplateVersionRequest::default()
+            };
+            made.push(self.server.owner.create_version(self.organization.id, &request).await.unwrap());
+        }
+        made
+    }
+
+    /// The states of all jobs.
+    pub(crate) async fn job_states(&self) -> Vec<String> {
+        let filter = JobFilter { limit: Some(1000), ..JobFilter::default() };
+        let jobs = self.server.owner.jobs(self.organization.id, &filter).await.unwrap();
+        jobs.iter().map(|job| job.status.to_string()).collect()
+    }
+
+    /// The reasons of the Events about a pool.
+    pub(crate) async fn events(&self, name: &str) -> Vec<String> {
+        let events: Api<k8s_openapi::api::events::v1::Event> =
+            Api::namespaced(self.admin.clone(), &self.namespace);
+        let events = events.list(&ListParams::default()).await.unwrap();
+        let about = |event: &k8s_openapi::api::events::v1::Event| {
+            event.regarding.as_ref().is_some_and(|object| object.name.as_deref() == Some(name))
+        };
+        events.items.iter().filter(|event| about(event)).filter_map(|event| event.reason.clone()).collect()
+    }
+
+    pub(crate) async fn deployment(&self, name: &str) -> Option<Deployment> {
+        self.deployments().get_opt(name).await.unwrap()
+    }
+
+    pub(crate) async fn uid(&self, name: &str) -> String {
+        self.pools().get(name).await.unwrap().uid().unwrap()
+    }
+
+    pub(crate) async fn stop(mut self) {
+        if let Some((stop, task)) = self.operator.take() {
+            stop.cancel();
+            task.await.unwrap();
+        }
+        self.kubelet.cancel();
+        self.server.stop().await.unwrap();
+    }
+}
+
+/// A template without resources.
+fn archive() -> Vec<u8> {
+    let text = b"terraform {}\n";
+    let mut header = tar::Header::new_ustar();
+    header.set_path("main.tf").unwrap();
+    header.set_size(text.len() as u64);
+    header.set_mode(0o644);
+    header.set_cksum();
+    let mut archive = tar::Builder::new(Vec::new());
+    archive.append(&header, &text[..]).unwrap();
+    archive.into_inner().unwrap()
+}
