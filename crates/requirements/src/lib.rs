@@ -58,6 +58,9 @@ pub enum Requirement {
     ConversionFixtures,
     /// Captures of the official daemon protocol, in the directory `CODER_TEST_VECTORS`.
     ProtocolCaptures,
+    /// `kube-apiserver` and `kube-controller-manager` in the directory `CODER_TEST_KUBERNETES` or in the cache of
+    /// `tools/kubeenv`, and `etcd` in the `PATH`.
+    Kubernetes,
     /// An official program, named by `CODER_TEST_REFERENCE_DAEMON`.
     OfficialDaemon,
     /// An official server, named by `CODER_TEST_REFERENCE_SERVER` and `CODER_TEST_REFERENCE_TOKEN`.
@@ -66,7 +69,7 @@ pub enum Requirement {
 
 impl Requirement {
     /// All of them.
-    pub const ALL: [Self; 22] = [
+    pub const ALL: [Self; 23] = [
         Self::Terraform,
         Self::Tofu,
         Self::Go,
@@ -87,6 +90,7 @@ impl Requirement {
         Self::ControlGroupControllersV2,
         Self::ConversionFixtures,
         Self::ProtocolCaptures,
+        Self::Kubernetes,
         Self::OfficialDaemon,
         Self::OfficialServer,
     ];
@@ -115,6 +119,7 @@ impl Requirement {
             Self::ControlGroupControllersV2 => "control-group-controllers-v2",
             Self::ConversionFixtures => "conversion-fixtures",
             Self::ProtocolCaptures => "protocol-captures",
+            Self::Kubernetes => "kubernetes",
             Self::OfficialDaemon => "official-daemon",
             Self::OfficialServer => "official-server",
         }
@@ -151,6 +156,9 @@ impl Requirement {
             }
             Self::ConversionFixtures => "set CODER_TEST_TERRAFORM_FIXTURES to their directory",
             Self::ProtocolCaptures => "set CODER_TEST_VECTORS to their directory",
+            Self::Kubernetes => {
+                "install the package etcd-server, run tools/kubeenv/build.sh DIR, and set CODER_TEST_KUBERNETES to the directory that it prints"
+            }
             Self::OfficialDaemon => "set CODER_TEST_REFERENCE_DAEMON to the path of an official binary",
             Self::OfficialServer => "set CODER_TEST_REFERENCE_SERVER and CODER_TEST_REFERENCE_TOKEN",
         }
@@ -169,6 +177,9 @@ impl Requirement {
             Self::OfficialDaemon | Self::OfficialServer => Some(
                 "official programs are not downloaded; our own program runs the same steps in a test of its own",
             ),
+            Self::Kubernetes => {
+                Some("the Kubernetes programs are built once by tools/kubeenv, which takes minutes")
+            }
             Self::Namespaces
             | Self::NetworkNamespaces
             | Self::Mounts

@@ -53,6 +53,7 @@ fn look(requirement: Requirement) -> bool {
         Requirement::ConversionFixtures | Requirement::ProtocolCaptures | Requirement::DebianRoot => {
             directory(requirement).is_some()
         }
+        Requirement::Kubernetes => in_path("etcd").is_some() && directory(requirement).is_some(),
         Requirement::OfficialDaemon | Requirement::StaticBinary => program(requirement).is_some(),
         Requirement::OfficialServer => ["CODER_TEST_REFERENCE_SERVER", "CODER_TEST_REFERENCE_TOKEN"]
             .iter()
@@ -84,6 +85,9 @@ fn built_helm() -> Option<PathBuf> {
 
 /// The directory of a requirement: named by a variable, or beside the checkout.
 pub(crate) fn directory(requirement: Requirement) -> Option<PathBuf> {
+    if requirement == Requirement::Kubernetes {
+        return kubernetes();
+    }
     let (variable, beside) = match requirement {
         Requirement::DebianRoot => {
             let named = std::env::var_os("CODER_TEST_DEBIAN_ROOT").map(PathBuf::from);
@@ -98,6 +102,22 @@ pub(crate) fn directory(requirement: Requirement) -> Option<PathBuf> {
     let beside = || Path::new(env!("CARGO_MANIFEST_DIR")).join(beside);
     let found = std::env::var_os(variable).map_or_else(beside, PathBuf::from);
     found.is_dir().then_some(found)
+}
+
+/// The directory with the Kubernetes programs: named by a variable, or where `tools/kubeenv` has built them.
+fn kubernetes() -> Option<PathBuf> {
+    let named = std::env::var_os("CODER_TEST_KUBERNETES").map(PathBuf::from);
+    let has_all = |directory: &PathBuf| {
+        ["kube-apiserver", "kube-controller-manager"].iter().all(|program| directory.join(program).is_file())
+    };
+    if let Some(named) = named {
+        return Some(named).filter(has_all);
+    }
+    let cache = PathBuf::from(std::env::var_os("HOME")?).join(".cache/coder-kubeenv");
+    let mut versions: Vec<PathBuf> =
+        std::fs::read_dir(cache).ok()?.flatten().map(|entry| entry.path()).collect();
+    versions.sort();
+    versions.into_iter().rev().find(has_all)
 }
 
 fn in_path(program: &str) -> Option<PathBuf> {
