@@ -55,6 +55,9 @@ pub(crate) enum Command {
         #[command(subcommand)]
         command: cmd::provider::Command,
     },
+    /// Keep pools of provisioner daemons in Kubernetes.
+    #[cfg(feature = "operator")]
+    Operator(cmd::operator::Args),
     /// For authors of templates and for tests; these may change.
     #[cfg(feature = "server")]
     #[command(subcommand_required = true, arg_required_else_help = true)]

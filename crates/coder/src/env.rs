@@ -382,6 +382,29 @@ variables! {
     PROMETHEUS_ENABLE = "CODER_PROMETHEUS_ENABLE";
     /// Address of the Prometheus metrics.
     PROMETHEUS_ADDRESS = "CODER_PROMETHEUS_ADDRESS";
+
+    /// Namespace that the operator looks at; all by default.
+    OPERATOR_NAMESPACE = "CODER_OPERATOR_NAMESPACE";
+    /// Whether the operator keeps servers as `CoderControlPlane` resources describe them.
+    OPERATOR_CONTROL_PLANES = "CODER_OPERATOR_CONTROL_PLANES";
+    /// Address of the operator's health, readiness and metrics.
+    OPERATOR_HTTP_ADDRESS = "CODER_OPERATOR_HTTP_ADDRESS";
+    /// Whether one of several operators is elected.
+    OPERATOR_LEADER_ELECTION = "CODER_OPERATOR_LEADER_ELECTION";
+    /// Namespace of the lease of the operators.
+    OPERATOR_LEASE_NAMESPACE = "CODER_OPERATOR_LEASE_NAMESPACE";
+    /// Name of that lease.
+    OPERATOR_LEASE_NAME = "CODER_OPERATOR_LEASE_NAME";
+    /// Time without renewal after which another operator takes over.
+    OPERATOR_LEASE_DURATION = "CODER_OPERATOR_LEASE_DURATION";
+    /// File for the operator's human-readable log; empty turns it off.
+    OPERATOR_LOG_HUMAN = "CODER_OPERATOR_LOG_HUMAN";
+    /// File for the operator's log as JSON lines.
+    OPERATOR_LOG_JSON = "CODER_OPERATOR_LOG_JSON";
+    /// Regular expressions, separated by commas: matching debug messages of the operator are shown.
+    OPERATOR_LOG_FILTER = "CODER_OPERATOR_LOG_FILTER";
+    /// Files with the address and the credentials of a Kubernetes cluster, for an operator outside of it.
+    KUBECONFIG = "KUBECONFIG";
 }
 
 /// The value of a variable; an empty one counts as absent, as in the official program.

@@ -14,7 +14,7 @@ const GROUPS: &[(&str, &[&str])] = &[
     ("Inside a workspace", &["external-auth", "dotfiles", "stat"]),
     ("Templates", &["templates"]),
     ("Provisioners", &["provisioner", "provider"]),
-    ("Administration", &["server", "users", "reset-password", "organizations", "tokens"]),
+    ("Administration", &["server", "operator", "users", "reset-password", "organizations", "tokens"]),
     ("Other", &["version", "completion", "man", "exp", "help"]),
 ];
 

@@ -137,6 +137,8 @@ fn run(cli: Cli) -> anyhow::Result<()> {
                 Command::ResetPassword(args) => {
                     runtime::small()?.block_on(cmd::reset_password::run(&ctx, args))
                 }
+                #[cfg(feature = "operator")]
+                Command::Operator(args) => cmd::operator::run(&ctx, args),
                 Command::Provisioner { command } => match *command {
                     #[cfg(feature = "server")]
                     cmd::provisioner::Command::Start(args) => cmd::provisioner::start::run(&ctx, *args),
@@ -193,6 +195,8 @@ async fn client(ctx: &Context, command: Command) -> anyhow::Result<()> {
         | Command::Exp { .. } => {
             unreachable!("dispatched by run")
         }
+        #[cfg(feature = "operator")]
+        Command::Operator(_) => unreachable!("dispatched by run"),
         Command::Agent(_)
         | Command::Gitssh(_)
         | Command::Stat(_)

@@ -19,6 +19,8 @@ pub(crate) mod logs;
 pub(crate) mod man;
 pub(crate) mod netcheck;
 pub(crate) mod open;
+#[cfg(feature = "operator")]
+pub(crate) mod operator;
 pub(crate) mod organizations;
 pub(crate) mod ping;
 pub(crate) mod port_forward;
