@@ -34,6 +34,7 @@ mod processes;
 mod program;
 mod provider;
 mod quickstart;
+mod real_agent;
 mod recovery;
 mod reference;
 mod saturation;

@@ -1,0 +1,122 @@
+//! Our agent as a process, our server, and everything that enters a workspace: `coder ssh`, OpenSSH with `scp` and `sftp`,
+//! and `coder port-forward`.
+
+use std::io::{Read as _, Write as _};
+use std::net::TcpListener;
+use std::process::{Child, Command, Stdio};
+
+use coder_api::resources::AgentStatus;
+use coder_requirements::require;
+use coder_testkit::server::TestServer;
+use coder_testkit::tailnet::new_workspace;
+use coder_testkit::wait::poll_until;
+
+use crate::program::{Home, Outcome, finish};
+
+/// A server with a workspace `dev` whose agent is a process, and a home of its owner.
+struct Site {
+    runtime: tokio::runtime::Runtime,
+    server: Option<TestServer>,
+    agent: Child,
+    home: Home,
+    _workspace: Home,
+}
+
+impl Site {
+    fn start() -> Self {
+        let runtime =
+            tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build().unwrap();
+        let (server, agent, token) = runtime.block_on(async {
+            let server = TestServer::start().await.unwrap();
+            let (_, agent, token) = new_workspace(&server, &server.owner, "dev").await.unwrap();
+            (server, agent, token)
+        });
+        let mut inside = Home::new();
+        inside.set("CODER_AGENT_URL", server.url()).set("CODER_AGENT_TOKEN", token.expose().to_owned());
+        let mut command = inside.command(&["agent", "--no-reap"]);
+        let log = std::fs::File::create(inside.path().join("log")).unwrap();
+        let process = command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(log).spawn().unwrap();
+        let client = server.owner.clone();
+        runtime.block_on(poll_until("the agent is connected", async move || {
+            let status = client.agent(agent).await.unwrap().status;
+            (status == AgentStatus::Connected).then_some(())
+        }));
+        let mut home = Home::new();
+        home.set("CODER_URL", server.url())
+            .set("CODER_SESSION_TOKEN", server.owner.token().unwrap().expose().to_owned());
+        let config = home.home().join("ssh_config").display().to_string();
+        home.run(&["config-ssh", "--ssh-config-file", &config, "--yes"]).success();
+        Self { runtime, server: Some(server), agent: process, home, _workspace: inside }
+    }
+
+    fn openssh(&self, program: &str, args: &[&str], input: &[u8]) -> Outcome {
+        let server = self.server.as_ref().unwrap();
+        let mut command = Command::new(program);
+        command.arg("-F").arg(self.home.home().join("ssh_config")).args(args);
+        command.env("CODER_URL", server.url()).env("HOME", self.home.home());
+        command.env("CODER_SESSION_TOKEN", server.owner.token().unwrap().expose());
+        finish(command, input)
+    }
+}
+
+impl Drop for Site {
+    fn drop(&mut self) {
+        let _ = self.agent.kill();
+        let _ = self.agent.wait();
+        if let Some(server) = self.server.take() {
+            self.runtime.block_on(server.stop()).unwrap();
+        }
+    }
+}
+
+#[test]
+fn workspace_is_entered_with_coder_ssh_and_openssh() {
+    require!(OpenSsh);
+    let site = Site::start();
+    let outcome = site.home.answer(&["ssh", "dev", "--", "cat; echo error >&2; exit 7"], "typed");
+    assert_eq!((outcome.status.code(), outcome.out.as_str()), (Some(7), "typed"), "{}", outcome.err);
+    assert_eq!(outcome.err, "error\n");
+    let outcome = site.openssh("ssh", &["dev.coder", "cat; exit 8"], b"typed");
+    assert_eq!((outcome.status.code(), outcome.out.as_str()), (Some(8), "typed"), "{}", outcome.err);
+    let (from, to) = (site.home.path().join("from"), site.home.path().join("to"));
+    let content: Vec<u8> = (0..3_000_000_u32).map(|number| (number % 251) as u8).collect();
+    std::fs::write(&from, &content).unwrap();
+    let target = format!("coder.dev:{}", to.display());
+    site.openssh("scp", &[from.to_str().unwrap(), &target], b"").success();
+    assert!(std::fs::read(&to).unwrap() == content);
+    let back = site.home.path().join("back");
+    let batch = format!("get {} {}\n", to.display(), back.display());
+    site.openssh("sftp", &["-b", "-", "dev.coder"], batch.as_bytes()).success();
+    assert!(std::fs::read(&back).unwrap() == content);
+}
+
+#[test]
+fn web_page_of_a_workspace_is_forwarded() {
+    let site = Site::start();
+    let page = TcpListener::bind("127.0.0.1:0").unwrap();
+    let web = page.local_addr().unwrap().port();
+    std::thread::spawn(move || {
+        for stream in page.incoming() {
+            let mut stream = stream.unwrap();
+            let _ = stream.read(&mut [0; 1024]);
+            let _ = stream.write_all(b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\nConnection: close\r\n\r\nhi");
+        }
+    });
+    // A free port of this machine, taken for a moment.
+    let free = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port();
+    let mut command =
+        site.home.command(&["port-forward", "dev", "--tcp", &format!("127.0.0.1:{free}:{web}")]);
+    let mut forward = command.stdin(Stdio::null()).stderr(Stdio::piped()).spawn().unwrap();
+    let mut said = std::io::BufReader::new(forward.stderr.take().unwrap());
+    let mut text = String::new();
+    while !text.contains("Ready!") {
+        assert!(std::io::BufRead::read_line(&mut said, &mut text).unwrap() > 0, "{text}");
+    }
+    let mut stream = std::net::TcpStream::connect(("127.0.0.1", free)).unwrap();
+    stream.write_all(b"GET / HTTP/1.0\r\n\r\n").unwrap();
+    let mut answer = String::new();
+    stream.read_to_string(&mut answer).unwrap();
+    assert!(answer.ends_with("hi"), "{answer}");
+    forward.kill().unwrap();
+    forward.wait().unwrap();
+}
