@@ -70,8 +70,9 @@ pub async fn workspace_with_agent(
     let (workspace, agent, _) = new_workspace(server, client, name).await?;
     // It takes part in the network without the calls by which agents report.
     let connected = format!(
-        "update workspace_agents set first_connected_us = {FUTURE_US}, last_connected_us = {FUTURE_US}, \
-         lifecycle_state = 'ready' where id = '{agent}'"
+        "insert into workspace_agent_connections (agent_id, connection, first_connected_us, last_connected_us) \
+         values ('{agent}', 'test', {FUTURE_US}, {FUTURE_US}); \
+         update workspace_agents set lifecycle_state = 'ready' where id = '{agent}';"
     );
     server.execute(&connected).await;
     Ok((client.workspace(workspace.id).await?, agent))
