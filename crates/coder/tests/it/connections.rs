@@ -1,9 +1,10 @@
 //! The commands that enter a workspace, as processes, through a real server: `ssh`, plain OpenSSH with `config-ssh`,
 //! `port-forward`, `ping` and `netcheck`.
 
-use std::io::{Read as _, Write as _};
+use std::io::{BufRead as _, Read as _, Write as _};
 use std::net::{TcpListener, UdpSocket};
-use std::process::{Command, Stdio};
+use std::process::{Child, Command, Stdio};
+use std::sync::mpsc;
 use std::time::Duration;
 
 use coder_requirements::has;
@@ -69,6 +70,38 @@ impl Drop for Site {
         if let Some(server) = self.server.take() {
             self.runtime.block_on(server.stop()).unwrap();
         }
+    }
+}
+
+/// `coder port-forward dev`, which is ready, until it is dropped.
+pub(crate) struct Forward {
+    child: Child,
+    /// What it said until it was ready.
+    said: String,
+}
+
+impl Forward {
+    pub(crate) fn start(home: &Home, args: &[&str]) -> Self {
+        let mut command = home.command(&[&["port-forward", "dev"], args].concat());
+        command.stderr(Stdio::piped()).stdin(Stdio::null());
+        let mut forward = Self { child: command.spawn().unwrap(), said: String::new() };
+        let lines = std::io::BufReader::new(forward.child.stderr.take().unwrap()).lines();
+        let (sender, said) = mpsc::channel();
+        std::thread::spawn(move || lines.map_while(Result::ok).try_for_each(|line| sender.send(line)));
+        while !forward.said.contains("Ready!") {
+            let line = said.recv_timeout(PATIENCE);
+            let line = line.unwrap_or_else(|_| panic!("it is not ready: {}", forward.said));
+            forward.said.push_str(&line);
+            forward.said.push('\n');
+        }
+        forward
+    }
+}
+
+impl Drop for Forward {
+    fn drop(&mut self) {
+        let _ = self.child.kill();
+        let _ = self.child.wait();
     }
 }
 
@@ -161,14 +194,8 @@ fn port_forward_serves_tcp_and_udp_ports_of_the_workspace() {
     let free = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port();
     let free_udp = UdpSocket::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port();
     let (tcp, udp) = (format!("127.0.0.1:{free}:{web}"), format!("127.0.0.1:{free_udp}:{udp}"));
-    let mut command = site.home.command(&["port-forward", "dev", "--tcp", &tcp, "--udp", &udp]);
-    command.stderr(Stdio::piped()).stdin(Stdio::null());
-    let mut child = command.spawn().unwrap();
-    let mut said = std::io::BufReader::new(child.stderr.take().unwrap());
-    let mut text = String::new();
-    while !text.contains("Ready!") {
-        assert!(std::io::BufRead::read_line(&mut said, &mut text).unwrap() > 0, "{text}");
-    }
+    let forward = Forward::start(&site.home, &["--tcp", &tcp, "--udp", &udp]);
+    let text = &forward.said;
     assert!(
         text.contains(&format!("Forwarding 'tcp://127.0.0.1:{free}' locally to 'tcp://127.0.0.1:{web}'")),
         "{text}"
@@ -186,8 +213,7 @@ fn port_forward_serves_tcp_and_udp_ports_of_the_workspace() {
     let mut answer = [0; 64];
     let count = asking.recv(&mut answer).unwrap();
     assert_eq!(&answer[..count], b"MOIN");
-    child.kill().unwrap();
-    child.wait().unwrap();
+    drop(forward);
     site.home.run(&["port-forward", "dev"]).refused("nothing to forward");
     site.home.run(&["port-forward", "dev", "--tcp", "1-2:3"]).refused("the local range has 2 ports");
 }

@@ -11,6 +11,7 @@ use coder_testkit::server::TestServer;
 use coder_testkit::tailnet::new_workspace;
 use coder_testkit::wait::poll_until;
 
+use crate::connections::Forward;
 use crate::program::{Home, Outcome, finish};
 
 /// A server with a workspace `dev` whose agent is a process, and a home of its owner.
@@ -104,19 +105,10 @@ fn web_page_of_a_workspace_is_forwarded() {
     });
     // A free port of this machine, taken for a moment.
     let free = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port();
-    let mut command =
-        site.home.command(&["port-forward", "dev", "--tcp", &format!("127.0.0.1:{free}:{web}")]);
-    let mut forward = command.stdin(Stdio::null()).stderr(Stdio::piped()).spawn().unwrap();
-    let mut said = std::io::BufReader::new(forward.stderr.take().unwrap());
-    let mut text = String::new();
-    while !text.contains("Ready!") {
-        assert!(std::io::BufRead::read_line(&mut said, &mut text).unwrap() > 0, "{text}");
-    }
+    let _forward = Forward::start(&site.home, &["--tcp", &format!("127.0.0.1:{free}:{web}")]);
     let mut stream = std::net::TcpStream::connect(("127.0.0.1", free)).unwrap();
     stream.write_all(b"GET / HTTP/1.0\r\n\r\n").unwrap();
     let mut answer = String::new();
     stream.read_to_string(&mut answer).unwrap();
     assert!(answer.ends_with("hi"), "{answer}");
-    forward.kill().unwrap();
-    forward.wait().unwrap();
 }
