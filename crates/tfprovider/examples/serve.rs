@@ -5,8 +5,9 @@ use std::io::{Read, Write};
 
 #[tokio::main]
 async fn main() -> Result<(), Box<dyn std::error::Error>> {
+    let folder = std::env::temp_dir();
     let listening =
-        coder_tfprovider::ProviderServer::new().listen(&std::env::temp_dir(), std::env::vars().collect())?;
+        coder_tfprovider::ProviderServer::new().listen(&folder, &folder, std::env::vars().collect())?;
     writeln!(std::io::stdout(), "{}", listening.reattach())?;
     tokio::task::spawn_blocking(|| std::io::stdin().read_to_end(&mut Vec::new())).await??;
     listening.stop().await;

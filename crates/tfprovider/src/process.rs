@@ -85,7 +85,8 @@ impl PluginProcess {
             folder => PathBuf::from(folder),
         };
         let acceptor = tls.as_ref().map(|tls| tls.acceptor.clone());
-        let listening = ProviderServer::new().open(&folder, environment, acceptor, Lifetime::Command)?;
+        let listening =
+            ProviderServer::new().open(&folder, None, environment, acceptor, Lifetime::Command)?;
         let certificate = tls.map(|tls| tls.certificate).unwrap_or_default();
         let handshake = format!("1|{PROTOCOL}|unix|{}|grpc|{certificate}", listening.socket().display());
         Ok(Self { handshake, listening, parent, terminate, _interrupt: interrupt })

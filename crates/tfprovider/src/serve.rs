@@ -1,8 +1,9 @@
 //! The sockets of the provider: one per job, so that each Terraform run sees the environment of its own job.
 
 use std::io;
-use std::os::unix::fs::{DirBuilderExt, MetadataExt, PermissionsExt};
-use std::path::{Path, PathBuf};
+use std::os::fd::AsRawFd;
+use std::os::unix::fs::{MetadataExt, PermissionsExt};
+use std::path::{Component, Path, PathBuf};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
@@ -57,46 +58,38 @@ impl ProviderServer {
         Self { plugin: Arc::new(Plugin::new()) }
     }
 
-    /// Opens a socket in `folder` for one job with these variables.
+    /// Opens a socket in `folder` for one job with these variables. Terraform runs in `run_dir`.
     ///
-    /// Only this user can connect. When the folder's path is too long for a socket's address, a new folder in the
-    /// system's temporary directory is used instead.
+    /// Only this user can connect. Other jobs of the user can too, unless `folder` is hidden from them: the socket
+    /// answers with the credentials of its job, so it is never created anywhere else. When its path is too long
+    /// for a socket's address, Terraform gets the path that leads to it from `run_dir`.
     ///
     /// Must be called inside a Tokio runtime.
     ///
     /// # Errors
-    /// When the socket cannot be created.
-    pub fn listen(&self, folder: &Path, environment: Environment) -> Result<ProviderListener, Error> {
-        self.open(folder, environment, None, Lifetime::Job)
+    /// When the socket cannot be created, or when its path from `run_dir` is too long too.
+    pub fn listen(
+        &self,
+        folder: &Path,
+        run_dir: &Path,
+        environment: Environment,
+    ) -> Result<ProviderListener, Error> {
+        self.open(folder, Some(run_dir), environment, None, Lifetime::Job)
     }
 
     pub(crate) fn open(
         &self,
         folder: &Path,
+        run_dir: Option<&Path>,
         environment: Environment,
         tls: Option<TlsAcceptor>,
         lifetime: Lifetime,
     ) -> Result<ProviderListener, Error> {
-        let in_folder = |folder: &Path, source| Error::Socket { folder: folder.to_owned(), source };
+        let error = |source| Error::Socket { folder: folder.to_owned(), source };
         let name = format!("tf{}.sock", &Uuid::new_v4().simple().to_string()[..12]);
-        let mut socket = folder.join(&name);
-        let mut own_folder = None;
-        if socket.as_os_str().len() > MAX_SOCKET_PATH_BYTES {
-            let short = std::env::temp_dir().join(format!("coder-{}", &name[2..14]));
-            std::fs::DirBuilder::new()
-                .mode(0o700)
-                .create(&short)
-                .map_err(|error| in_folder(&short, error))?;
-            socket = short.join(&name);
-            own_folder = Some(short);
-        }
-        let files = Files { socket, own_folder };
-        let open = || {
-            let listener = UnixListener::bind(&files.socket)?;
-            std::fs::set_permissions(&files.socket, std::fs::Permissions::from_mode(0o600))?;
-            Ok((listener, std::fs::metadata(&files.socket)?.uid()))
-        };
-        let (listener, user) = open().map_err(|error| in_folder(folder, error))?;
+        let socket = SocketFile(folder.join(&name));
+        let address = connectable(&socket.0, run_dir).map_err(error)?;
+        let (listener, user) = bind(folder, &socket.0, &name).map_err(error)?;
         let job = Arc::new(Job {
             plugin: self.plugin.clone(),
             environment: Mutex::new(Arc::new(environment)),
@@ -106,8 +99,34 @@ impl ProviderServer {
             end: CancellationToken::new(),
         });
         let task = tokio::spawn(accept(listener, user, job.clone()));
-        Ok(ProviderListener { job, files, task })
+        Ok(ProviderListener { job, socket, address, task })
     }
+}
+
+/// A path of the socket that fits into an address, for a process that runs in `run_dir`.
+fn connectable(socket: &Path, run_dir: Option<&Path>) -> io::Result<PathBuf> {
+    let fits = |path: &PathBuf| path.as_os_str().len() <= MAX_SOCKET_PATH_BYTES;
+    [Some(socket.to_owned()), run_dir.and_then(|dir| relative(socket, dir))]
+        .into_iter()
+        .flatten()
+        .find(fits)
+        .ok_or_else(|| io::Error::new(io::ErrorKind::InvalidFilename, "its path is too long for a socket"))
+}
+
+/// The path that leads to `path` from `dir`, if they have a directory in common. Both are absolute.
+fn relative(path: &Path, dir: &Path) -> Option<PathBuf> {
+    let shared = path.components().zip(dir.components()).take_while(|(one, other)| one == other).count();
+    let up = dir.components().skip(shared).map(|_| Component::ParentDir);
+    (shared > 1).then(|| up.chain(path.components().skip(shared)).collect())
+}
+
+/// Binds `name` in `folder`, whatever the length of the folder's path.
+fn bind(folder: &Path, socket: &Path, name: &str) -> io::Result<(UnixListener, u32)> {
+    let opened = std::fs::File::open(folder)?;
+    let short = Path::new("/proc/self/fd").join(opened.as_raw_fd().to_string()).join(name);
+    let listener = UnixListener::bind(short)?;
+    std::fs::set_permissions(socket, std::fs::Permissions::from_mode(0o600))?;
+    Ok((listener, std::fs::metadata(socket)?.uid()))
 }
 
 impl Default for ProviderServer {
@@ -119,7 +138,9 @@ impl Default for ProviderServer {
 /// An open socket of one job. Dropping it closes the socket and its connections.
 pub struct ProviderListener {
     job: Arc<Job>,
-    files: Files,
+    socket: SocketFile,
+    /// The path by which Terraform connects.
+    address: PathBuf,
     task: JoinHandle<()>,
 }
 
@@ -134,13 +155,13 @@ impl ProviderListener {
             "ProtocolVersion": 5,
             "Pid": std::process::id(),
             "Test": true,
-            "Addr": { "Network": "unix", "String": self.files.socket },
+            "Addr": { "Network": "unix", "String": self.address },
         });
         ADDRESSES.iter().map(|address| ((*address).to_owned(), provider.clone())).collect()
     }
 
     pub fn socket(&self) -> &Path {
-        &self.files.socket
+        &self.socket.0
     }
 
     /// Replaces the environment of all later calls: plan and apply have different variables.
@@ -173,19 +194,13 @@ impl Drop for ProviderListener {
     }
 }
 
-/// The files of a socket.
-struct Files {
-    socket: PathBuf,
-    own_folder: Option<PathBuf>,
-}
+/// Removes the socket when it is dropped.
+struct SocketFile(PathBuf);
 
-impl Drop for Files {
+impl Drop for SocketFile {
     fn drop(&mut self) {
         // The job's folder may be removed already, and the socket with it.
-        std::fs::remove_file(&self.socket).ok();
-        if let Some(folder) = &self.own_folder {
-            std::fs::remove_dir(folder).ok();
-        }
+        std::fs::remove_file(&self.0).ok();
     }
 }
 

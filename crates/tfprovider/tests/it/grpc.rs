@@ -16,7 +16,8 @@ pub(crate) const DEADLINE: Duration = Duration::from_secs(30);
 
 fn listening() -> (TempDir, ProviderListener) {
     let folder = tempfile::tempdir().unwrap();
-    let listening = ProviderServer::new().listen(folder.path(), Environment::default()).unwrap();
+    let listening =
+        ProviderServer::new().listen(folder.path(), folder.path(), Environment::default()).unwrap();
     (folder, listening)
 }
 

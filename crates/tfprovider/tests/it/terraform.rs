@@ -37,7 +37,7 @@ impl Job {
         std::fs::write(folder.path().join("terraform.rc"), "").unwrap();
         let owned = |(name, value): &(&str, &str)| ((*name).to_owned(), (*value).to_owned());
         let environment: BTreeMap<_, _> = environment.iter().map(owned).collect();
-        let listening = provider.listen(folder.path(), environment.clone().into()).unwrap();
+        let listening = provider.listen(folder.path(), folder.path(), environment.clone().into()).unwrap();
         Self { folder, listening, environment }
     }
 

@@ -133,8 +133,8 @@ impl Steps<'_> {
         .await?;
         let has_json = binary.has_json_init();
         self.binary = Some(binary);
-        let provider =
-            provider_server().listen(&self.work.private_dir(), coder_tfprovider::Environment::default());
+        let (sockets, run_dir) = (self.work.private_dir(), self.work.template());
+        let provider = provider_server().listen(&sockets, &run_dir, coder_tfprovider::Environment::default());
         self.provider = Some(provider.map_err(|error| failed("serve the coder provider", error))?);
         if is_ready {
             log.line(LogLevel::Info, ALREADY_INITIALIZED).await;

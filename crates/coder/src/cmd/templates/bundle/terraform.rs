@@ -25,7 +25,8 @@ impl BundleTerraform {
             )?,
         };
         debug_assert!(template.is_absolute(), "the staging directory has a full path");
-        let provider = ProviderServer::new().listen(sockets, Environment::default());
+        // Terraform runs in several directories, so only an absolute path leads to the socket from each.
+        let provider = ProviderServer::new().listen(sockets, Path::new("/"), Environment::default());
         Ok(Self { program, provider: provider.context("serve the coder provider")? })
     }
 
