@@ -9,6 +9,7 @@ pub mod clock;
 pub mod duration;
 pub mod explain;
 pub mod external_auth;
+pub mod go_regex;
 pub mod ids;
 pub mod job;
 pub mod key;

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use regex::Regex;
+use crate::go_regex;
 use serde::{Deserialize, Serialize};
 
 use crate::build::Transition;
@@ -200,8 +200,8 @@ fn number(definition: &Definition, value: &str, last: Option<&str>) -> Result<()
 
 fn matches_regex(definition: &Definition, value: &str) -> Result<(), String> {
     let pattern = &definition.validation_regex;
-    let regex = Regex::new(pattern)
-        .map_err(|_| format!("the template's regular expression {pattern:?} is invalid"))?;
+    let regex = go_regex::compile(pattern)
+        .map_err(|error| format!("the template's regular expression cannot be used: {error}"))?;
     if regex.is_match(value) {
         return Ok(());
     }

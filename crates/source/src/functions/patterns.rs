@@ -11,6 +11,9 @@ use crate::budget::{NODE, Result, failed, unavailable};
 use crate::value::Value;
 use crate::value_type::Type;
 
+/// Longest pattern, in bytes. The parser needs some hundred bytes of memory for each, before any limit of the
+/// compiled pattern applies.
+const MAX_PATTERN_LEN: usize = 1 << 13;
 /// Largest compiled pattern, in bytes.
 const MAX_PATTERN_SIZE: usize = 1 << 17;
 /// The cost of compiling a pattern, which is much more than its length.
@@ -23,6 +26,9 @@ pub(super) const FUNCTIONS: &[Function] = &[
 ];
 
 fn compile(pattern: &str, args: &Args<'_>) -> Result<Regex> {
+    if pattern.len() > MAX_PATTERN_LEN {
+        return unavailable("the pattern is too large to be used here");
+    }
     args.budget.spend(COMPILE_COST + pattern.len())?;
     let mut builder = RegexBuilder::new(&translated(pattern)?);
     match builder.size_limit(MAX_PATTERN_SIZE).dfa_size_limit(MAX_PATTERN_SIZE).nest_limit(50).build() {

@@ -3,7 +3,6 @@
 mod form_type;
 mod kind;
 mod options;
-mod pattern;
 mod validation;
 
 use super::DataSource;

@@ -1,6 +1,8 @@
 //! The `validation` block of a parameter (terraform 3.5, step 7).
 
-use super::{kind, pattern};
+use coder_domain::go_regex;
+
+use super::kind;
 use crate::value::Value;
 
 /// Checks a value against the block.
@@ -36,7 +38,7 @@ pub(super) fn check(rules: &Value, kind: &str, value: &str, previous: Option<&st
 
 fn check_regex(regex: &str, error: &str, value: &str) -> Result<(), String> {
     let compiled =
-        pattern::compile(regex).map_err(|problem| format!("compile regex {regex:?}: {problem}"))?;
+        go_regex::compile(regex).map_err(|problem| format!("compile regex {regex:?}: {problem}"))?;
     if error.is_empty() {
         return Err("an error must be specified with a regex validation".to_owned());
     }

@@ -8,22 +8,41 @@
 use std::iter::Peekable;
 use std::str::Chars;
 
-use regex::Regex;
+use regex::{Regex, RegexBuilder};
 
-/// Why an expression is invalid.
+/// The longest expression, in bytes. The parser needs some hundred bytes of memory for each.
+const MAX_LEN: usize = 1 << 13;
+
+/// The largest compiled expression, in bytes. It holds `.{0,1000}`, the longest repetition of Go.
+const MAX_SIZE: usize = 1 << 21;
+
+/// Why an expression cannot be compiled.
 #[derive(Debug, thiserror::Error)]
-pub(super) enum PatternError {
+pub enum PatternError {
+    /// The engine's reason.
     #[error(transparent)]
     Regex(#[from] regex::Error),
+    /// Too many bytes.
+    #[error("it is longer than {MAX_LEN} bytes")]
+    TooLong,
+    /// A repetition behind a repetition.
     #[error("a repetition cannot be repeated, as by {0:?}: put what comes before it into parentheses")]
     Repeated(char),
+    /// A flag that Go does not have.
     #[error("{0:?} is not a flag: use i, m, s or U")]
     Flag(char),
 }
 
-/// Compiles an expression of Go's syntax.
-pub(super) fn compile(pattern: &str) -> Result<Regex, PatternError> {
-    Ok(Regex::new(&translate(pattern)?)?)
+/// Compiles an expression of Go's syntax. Its size is bounded, because template authors write it and the server compiles it.
+///
+/// # Errors
+/// When it is not valid in Go, or too large.
+pub fn compile(pattern: &str) -> Result<Regex, PatternError> {
+    if pattern.len() > MAX_LEN {
+        return Err(PatternError::TooLong);
+    }
+    let mut builder = RegexBuilder::new(&translate(pattern)?);
+    Ok(builder.size_limit(MAX_SIZE).dfa_size_limit(MAX_SIZE).nest_limit(100).build()?)
 }
 
 fn translate(pattern: &str) -> Result<String, PatternError> {
@@ -219,5 +238,14 @@ mod tests {
         }
         check("a{2", &["a{2"], &["aa"]);
         check(r"^\x{41}\x42$", &["AB"], &["ab"]);
+    }
+
+    #[test]
+    fn the_size_of_an_expression_is_bounded() {
+        assert!(matches!(compile(&"a?".repeat(MAX_LEN)), Err(PatternError::TooLong)));
+        assert!(matches!(compile("((a{1000}){1000}){1000}"), Err(PatternError::Regex(_))));
+        assert!(matches!(compile(&"(".repeat(200)), Err(PatternError::Regex(_))));
+        check("^.{0,1000}$", &["ä", ""], &["\n"]);
+        check(r"^[\w.-]{1,253}$", &["a.b"], &["a b"]);
     }
 }
