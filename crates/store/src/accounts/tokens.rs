@@ -51,6 +51,12 @@ impl ApiKey {
         self.parent_id.is_none() && self.login_type != LoginType::Token && self.token_name.is_empty()
     }
 
+    /// Whether it is the session token of a workspace. A session has no name otherwise.
+    #[must_use]
+    pub fn belongs_to_workspace(&self) -> bool {
+        self.login_type != LoginType::Token && !self.token_name.is_empty()
+    }
+
     /// The expiry after a use at `now`; never later than [`Self::not_after`].
     #[must_use]
     pub fn extended(&self, now: Timestamp) -> Timestamp {

@@ -23,6 +23,7 @@ use uuid::Uuid;
 use super::bundle::{self, TemplateArchive};
 use crate::context::App;
 use crate::owners::EVERYONE;
+use crate::provisioning::credentials::owner_credentials::OwnerCredentials;
 use crate::provisioning::credentials::workspace_token;
 use crate::provisioning::reports::update;
 use crate::provisioning::session::Session;
@@ -82,6 +83,7 @@ struct Input {
     rich_parameter_values: Option<Vec<NameValue>>,
     workspace_name: String,
     log_level: String,
+    owner_credentials: OwnerCredentials,
 }
 
 #[derive(Deserialize)]
@@ -236,6 +238,8 @@ async fn build(
         version_details::list_external_auth(&mut tx, context.version_id).await?
     };
     drop(tx);
+    let is_withheld = input.owner_credentials == OwnerCredentials::Withheld;
+    let requested = if is_withheld { Vec::new() } else { requested };
     let external_auth_tokens = external_auth_tokens(app, context.owner_id, requested).await?;
 
     let (workspace, owner) = (context.workspace_id, context.owner_id);
@@ -248,14 +252,19 @@ async fn build(
             (generated.public_key, generated.private_key)
         }
     };
-    let token = if context.transition == Transition::Start {
+    let limits = match input.owner_credentials {
+        OwnerCredentials::Limited(limits) => Some(limits),
+        OwnerCredentials::All | OwnerCredentials::Withheld => None,
+    };
+    let token = if context.transition == Transition::Start && !is_withheld {
         let lifetime = app.config.sessions.max_token_lifetime;
-        let token = workspace_token::renew(app, (owner, login_type), workspace, lifetime).await?;
-        token.expose().to_owned()
+        workspace_token::renew(app, (owner, login_type), workspace, lifetime, limits).await?
     } else {
         workspace_token::revoke(app, owner, workspace).await?;
-        String::new()
+        None
     };
+    let session_token = token.map(|token| token.expose().to_owned()).unwrap_or_default();
+    let private_key = if is_withheld { String::new() } else { private_key.expose().to_owned() };
     // Including the implied roles, as on the official server.
     let site = context.site_roles.unwrap_or_default().into_iter().chain(["member".to_owned()]);
     let site = site.map(|name| Role { name, org_id: String::new() });
@@ -274,12 +283,12 @@ async fn build(
         template_name: context.template_name,
         template_version: context.version_name,
         workspace_owner_oidc_access_token: String::new(),
-        workspace_owner_session_token: token,
+        workspace_owner_session_token: session_token,
         template_id: context.template_id.to_string(),
         workspace_owner_name: context.name.unwrap_or_default(),
         workspace_owner_groups: vec![EVERYONE.to_owned()],
         workspace_owner_ssh_public_key: public_key,
-        workspace_owner_ssh_private_key: private_key.expose().to_owned(),
+        workspace_owner_ssh_private_key: private_key,
         workspace_build_id: context.build_id.to_string(),
         workspace_owner_login_type: login_type.as_str().to_owned(),
         workspace_owner_rbac_roles: site.chain(local).collect(),

@@ -17,7 +17,7 @@ use coder_store::workspaces::Workspace;
 use coder_store::workspaces::build_inputs::{self, PreviousBuild};
 use coder_store::workspaces::builds::{Build, NewBuild};
 use coder_store::workspaces::{self, builds};
-use coder_store::{Document, Tx, jobs};
+use coder_store::{Document, Tx, jobs, users};
 use http::StatusCode;
 use serde_json::json;
 
@@ -25,6 +25,8 @@ use super::{parameters, source, tags};
 use crate::audit::job_end::{self, AuditContext};
 use crate::context::App;
 use crate::http::{Caller, Error, Result};
+use crate::provisioning::credentials::owner_credentials::OwnerCredentials;
+use crate::routes::users::takeover;
 use crate::routes::{matching_daemons, templates, versions};
 
 #[derive(Clone, Debug)]
@@ -146,6 +148,7 @@ pub async fn insert(
         "workspace_build_id": build_id,
         "dry_run": false,
         "log_level": if request.debug { "debug" } else { "" },
+        "owner_credentials": owner_credentials(tx, caller, workspace).await?,
     });
     AuditContext::new(&workspace.name, &previous.owner_name, &caller.origin).store_in(&mut input);
     let tag_set = Some(import.tag_set_id).filter(|_| import.tags == tags);
@@ -169,6 +172,17 @@ pub async fn insert(
             .await?;
     let finished = request.orphan && finish_orphan(app, tx, workspace, &build, &job, now).await?;
     Ok(InsertedBuild { build, job, finished, version_name: version.name })
+}
+
+/// What the build gets of the owner's credentials: nothing when another person requested it who may not act as the owner.
+async fn owner_credentials(tx: &mut Tx, caller: &Caller, workspace: &Workspace) -> Result<OwnerCredentials> {
+    if workspace.owner_id != caller.user.id {
+        let owner = users::get(tx, workspace.owner_id).await?;
+        if !takeover::is_allowed(tx, caller, &owner).await? {
+            return Ok(OwnerCredentials::Withheld);
+        }
+    }
+    Ok(OwnerCredentials::requested_with(&caller.key))
 }
 
 /// The version to build: the requested one, the last build's, or the template's active one (BLD-1).

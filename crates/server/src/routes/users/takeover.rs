@@ -9,22 +9,32 @@ use crate::http::{Caller, Error, Result};
 /// 403 unless the account is the caller's own, or the caller may assign every role that it has, in every organization.
 /// The account's roles are read in this transaction. Each handler also checks the right that its action needs.
 pub async fn require(tx: &mut Tx, caller: &Caller, user: &users::User) -> Result<()> {
-    if user.id == caller.user.id {
-        return Ok(());
+    if user.id != caller.user.id {
+        require_unlimited(caller)?;
     }
-    require_unlimited(caller)?;
-    let memberships = organizations::list_memberships(tx, &[user.id]).await?;
-    let site = user.site_roles.iter().map(String::as_str);
-    let local = memberships
-        .iter()
-        .flat_map(|member| member.roles.iter().map(|role| (member.organization_id, role.as_str())));
-    if may_take_over(&caller.subject, site, local) {
+    if is_allowed(tx, caller, user).await? {
         return Ok(());
     }
     Err(Error::forbidden().detail(format!(
         "{} has roles that you may not assign, so you may not change the account; ask an owner.",
         user.username
     )))
+}
+
+/// Whether the caller may act as this user: see [`require`].
+pub async fn is_allowed(tx: &mut Tx, caller: &Caller, user: &users::User) -> Result<bool> {
+    if user.id == caller.user.id {
+        return Ok(true);
+    }
+    if !caller.subject.scopes.is_all() {
+        return Ok(false);
+    }
+    let memberships = organizations::list_memberships(tx, &[user.id]).await?;
+    let site = user.site_roles.iter().map(String::as_str);
+    let local = memberships
+        .iter()
+        .flat_map(|member| member.roles.iter().map(|role| (member.organization_id, role.as_str())));
+    Ok(may_take_over(&caller.subject, site, local))
 }
 
 /// 403 for a token with scopes or an allow list. Accounts, passwords and roles have no such limits, so the token would gain

@@ -19,6 +19,7 @@ mod lost_notifications;
 mod many_daemons;
 mod metrics;
 mod official_drain;
+mod owner_credentials;
 mod polling;
 mod presence;
 mod reap;
