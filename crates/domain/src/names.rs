@@ -18,6 +18,9 @@ pub enum Error {
     /// A word with another meaning.
     #[error("{0:?} is reserved, choose another one")]
     Reserved(String),
+    /// It reads as the id of an object.
+    #[error("must not be an id")]
+    Id,
     /// Space at an end.
     #[error("must not start or end with a space")]
     Spaces,
@@ -45,7 +48,17 @@ pub fn name(text: &str) -> Result<(), Error> {
     if !words(text, &['-']) {
         return Err(Error::Characters("letters and digits, joined by single hyphens"));
     }
+    // 32 hexadecimal digits are an id without its hyphens: the path of another object.
+    if uuid::Uuid::try_parse(text).is_ok() {
+        return Err(Error::Id);
+    }
     reserved(text, &["new", "create"])
+}
+
+/// User names: as [`name`], and no word that has another meaning behind `/users/`.
+pub fn user(text: &str) -> Result<(), Error> {
+    name(text)?;
+    reserved(text, &["me", "first", "login", "logout", "roles", "authmethods", "oauth2", "oidc", "otp"])
 }
 
 /// Organization names: as [`name`], and not `default`, which addresses the default organization.
@@ -147,13 +160,23 @@ mod tests {
 
     #[test]
     fn names_of_users_templates_and_workspaces() {
-        for good in ["a", "dev-1", "A0", &"a".repeat(32)] {
+        for good in ["a", "dev-1", "A0", &"z".repeat(32), &"a".repeat(31)] {
             assert_eq!(name(good), Ok(()), "{good}");
         }
         for bad in ["", "-a", "a-", "a--b", "a_b", "a b", "é", "new", "Create", &"a".repeat(33)] {
             assert!(name(bad).is_err(), "{bad}");
         }
         assert!(organization("Default").is_err());
+    }
+
+    /// Paths name users and organizations by id or by name, and an id is read first.
+    #[test]
+    fn a_name_addresses_nothing_else() {
+        assert_eq!(name("5e0a1f6c9d3b47c28a1b2c3d4e5f6071"), Err(Error::Id));
+        for word in ["me", "Login", "first", "roles", "logout"] {
+            assert!(matches!(user(word), Err(Error::Reserved(_))), "{word}");
+        }
+        assert_eq!(name("me"), Ok(()), "a workspace may be called so");
     }
 
     #[test]

@@ -98,7 +98,7 @@ pub async fn create_administrator(
     now: Timestamp,
 ) -> Result<users::User, Error> {
     let NewAdministrator { username, email, password } = new;
-    names::name(&username).map_err(|error| Error::Invalid(format!("the user name {username:?} {error}")))?;
+    names::user(&username).map_err(|error| Error::Invalid(format!("the user name {username:?} {error}")))?;
     if !names::email(&email) {
         return Err(Error::Invalid(format!("{email:?} is no e-mail address")));
     }

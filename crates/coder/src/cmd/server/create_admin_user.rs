@@ -32,7 +32,7 @@ pub(super) async fn run(ctx: &Context, flags: &Database, args: &Args) -> anyhow:
         let username = match &args.username {
             Some(name) => name.clone(),
             None => prompt::text(printer, "User name:", None, "pass --username", |text| {
-                names::name(text).map_err(|error| error.to_string())
+                names::user(text).map_err(|error| error.to_string())
             })?,
         };
         let email = match &args.email {

@@ -54,7 +54,7 @@ pub(crate) async fn run(ctx: &Context, args: Args) -> anyhow::Result<()> {
     let username = match args.username {
         Some(name) => name,
         None => prompt::text(&ctx.printer, "User name:", None, "pass --username", |text| {
-            names::name(text).map_err(|error| error.to_string())
+            names::user(text).map_err(|error| error.to_string())
         })?,
     };
     let email = match args.email {

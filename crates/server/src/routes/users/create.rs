@@ -121,7 +121,7 @@ pub fn check_identity(email: &str, username: &str, name: &str) -> Result<()> {
     if !names::email(email) {
         return Err(Error::invalid("email", "This is not an e-mail address."));
     }
-    names::name(username).map_err(|error| Error::invalid("username", format!("The user name {error}.")))?;
+    names::user(username).map_err(|error| Error::invalid("username", format!("The user name {error}.")))?;
     names::real_name(name.trim()).map_err(|error| Error::invalid("name", format!("The name {error}.")))
 }
 

@@ -27,7 +27,7 @@ pub async fn update(
         let own = user.id == caller.user.id;
         caller.require(if own { Action::UpdatePersonal } else { Action::Update }, find::object(&user))?;
         takeover::require(tx, &caller, &user).await?;
-        names::name(&request.username)
+        names::user(&request.username)
             .map_err(|e| Error::invalid("username", format!("The user name {e}.")))?;
         names::real_name(request.name.trim())
             .map_err(|e| Error::invalid("name", format!("The name {e}.")))?;
