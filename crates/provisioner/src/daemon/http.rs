@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use http_body_util::Full;
-use hyper::header::{ALLOW, CACHE_CONTROL, CONTENT_TYPE, HeaderValue};
+use hyper::header::{ALLOW, CACHE_CONTROL, CONTENT_TYPE, HeaderMap, HeaderValue, ORIGIN};
 use hyper::service::service_fn;
 use hyper::{Method, Request, Response, StatusCode};
 use hyper_util::rt::{TokioIo, TokioTimer};
@@ -100,6 +100,9 @@ impl HttpHandler {
             "/healthz" if reads => text(StatusCode::OK, "ok\n"),
             "/readyz" if reads => self.ready(),
             "/status" if reads => self.status_json(),
+            "/drain" if *request.method() == Method::POST && is_from_web_page(request.headers()) => {
+                text(StatusCode::FORBIDDEN, "web pages may not drain a daemon; use curl or another program\n")
+            }
             "/drain" if *request.method() == Method::POST => {
                 tracing::info!(target: "provisioner", "draining, requested over HTTP");
                 self.shutdown.drain();
@@ -157,6 +160,11 @@ impl HttpHandler {
     }
 }
 
+/// Browsers send one of these with each POST, and a page cannot leave it out. No page belongs to this server.
+fn is_from_web_page(headers: &HeaderMap) -> bool {
+    headers.contains_key(ORIGIN) || headers.get("sec-fetch-site").is_some_and(|site| site != "none")
+}
+
 fn text(status: StatusCode, text: impl Into<String>) -> Response<Full<Bytes>> {
     typed(status, "text/plain; charset=utf-8", text.into())
 }
@@ -204,6 +212,19 @@ mod tests {
         check(busy.clone(), 200);
         check(Status { connected: true, ..Status::default() }, 200);
         check(Status { connected: true, draining: true, ..busy }, 503);
+    }
+
+    /// A page of any origin can send a POST to a port on the machine of the person who looks at it.
+    #[test]
+    fn web_pages_cannot_drain() {
+        let (handler, _status) = handler(Status::default());
+        let sends =
+            [("origin", "null"), ("origin", "https://evil.example"), ("sec-fetch-site", "cross-site")];
+        for (name, value) in sends {
+            let request = Request::post("/drain").header(name, value).body(()).unwrap();
+            assert_eq!(handler.answer(&request).status(), 403, "{name}: {value}");
+        }
+        assert!(handler.shutdown.requested().is_none());
     }
 
     #[test]
