@@ -14,7 +14,7 @@ use super::lock::Lock;
 use crate::env;
 
 /// The embedded database's file in the data directory.
-const FILE: &str = "coder.sqlite";
+pub(super) const FILE: &str = "coder.sqlite";
 
 /// Opens the database for a server: creates it if it is missing, migrates its schema, and locks its directory until the
 /// second value is dropped.

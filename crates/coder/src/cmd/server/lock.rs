@@ -1,10 +1,11 @@
 //! One server for each data directory: a second one would hand out the same jobs again. The kernel holds the lock and
 //! releases it when the process ends, even if it is killed. The file contains the process id of the holder.
+//! When the database file is a symbolic link, the directory of its target is locked too.
 
 use std::fs::{File, OpenOptions, TryLockError};
 use std::io::{ErrorKind, Read as _, Seek as _, Write as _};
 use std::os::unix::fs::OpenOptionsExt as _;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use anyhow::{Context as _, bail};
 
@@ -16,41 +17,56 @@ const LONGEST: u64 = 32;
 /// The lock of the data directory, until it is dropped.
 #[derive(Debug)]
 pub(crate) struct Lock {
-    /// None if the file system has no locks.
-    _file: Option<File>,
+    /// Empty where the file system has no locks.
+    _files: Vec<File>,
 }
 
 impl Lock {
     /// Locks an existing data directory.
     pub(crate) fn take(directory: &Path) -> anyhow::Result<Self> {
-        let path = directory.join(FILE);
-        let mut options = OpenOptions::new();
-        options.read(true).write(true).create(true).truncate(false).mode(0o600);
-        let mut file = options.open(&path).with_context(|| format!("open {}", path.display()))?;
-        match file.try_lock() {
-            Ok(()) => {}
-            Err(TryLockError::WouldBlock) => bail!(
-                "{} uses the data directory {}: stop it first, or choose another directory with --data-dir",
-                holder(&file),
-                directory.display()
-            ),
-            Err(TryLockError::Error(error)) if has_no_locks(&error) => {
-                tracing::warn!(
-                    target: "coderd",
-                    "the file system of {} has no locks ({error}): make sure that no second server uses this directory, or keep it on a local disk",
-                    directory.display()
-                );
-                return Ok(Self { _file: None });
-            }
-            Err(TryLockError::Error(error)) => {
-                return Err(error).with_context(|| format!("lock {}", path.display()));
-            }
-        }
-        let note = file.set_len(0).and_then(|()| file.rewind());
-        note.and_then(|()| writeln!(file, "{}", std::process::id()))
-            .with_context(|| format!("write {}", path.display()))?;
-        Ok(Self { _file: Some(file) })
+        let linked = linked_directory(directory);
+        let directories = std::iter::once(directory).chain(linked.as_deref());
+        let files = directories.filter_map(|directory| lock(directory).transpose());
+        Ok(Self { _files: files.collect::<anyhow::Result<_>>()? })
     }
+}
+
+/// The directory of the database's file, when that is a link into another directory.
+fn linked_directory(directory: &Path) -> Option<PathBuf> {
+    let database = directory.join(super::database::FILE).canonicalize().ok()?;
+    let parent = database.parent()?;
+    (parent != directory.canonicalize().ok()?).then(|| parent.to_owned())
+}
+
+/// Locks one directory. `None` where the file system has no locks.
+fn lock(directory: &Path) -> anyhow::Result<Option<File>> {
+    let path = directory.join(FILE);
+    let mut options = OpenOptions::new();
+    options.read(true).write(true).create(true).truncate(false).mode(0o600);
+    let mut file = options.open(&path).with_context(|| format!("open {}", path.display()))?;
+    match file.try_lock() {
+        Ok(()) => {}
+        Err(TryLockError::WouldBlock) => bail!(
+            "{} uses the data directory {}: stop it first, or choose another directory with --data-dir",
+            holder(&file),
+            directory.display()
+        ),
+        Err(TryLockError::Error(error)) if has_no_locks(&error) => {
+            tracing::warn!(
+                target: "coderd",
+                "the file system of {} has no locks ({error}): make sure that no second server uses this directory, or keep it on a local disk",
+                directory.display()
+            );
+            return Ok(None);
+        }
+        Err(TryLockError::Error(error)) => {
+            return Err(error).with_context(|| format!("lock {}", path.display()));
+        }
+    }
+    let note = file.set_len(0).and_then(|()| file.rewind());
+    note.and_then(|()| writeln!(file, "{}", std::process::id()))
+        .with_context(|| format!("write {}", path.display()))?;
+    Ok(Some(file))
 }
 
 /// Describes the process that has the lock.
@@ -86,6 +102,20 @@ mod tests {
         let text = std::fs::read_to_string(directory.path().join(FILE)).unwrap();
         assert_eq!(text, format!("{}\n", std::process::id()));
         drop(again);
+    }
+
+    #[test]
+    fn a_linked_database_is_locked_where_it_is() {
+        let (directory, other) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
+        let database = crate::cmd::server::database::FILE;
+        std::fs::write(directory.path().join(database), "").unwrap();
+        std::os::unix::fs::symlink(directory.path().join(database), other.path().join(database)).unwrap();
+        let first = Lock::take(directory.path()).unwrap();
+        let refused = Lock::take(other.path()).unwrap_err().to_string();
+        assert!(refused.contains(&directory.path().display().to_string()), "{refused}");
+        drop(first);
+        let _linked = Lock::take(other.path()).unwrap();
+        assert!(Lock::take(directory.path()).is_err());
     }
 
     #[test]
