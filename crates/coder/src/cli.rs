@@ -29,7 +29,7 @@ pub(crate) enum Command {
     /// Set a user's password on the server's database.
     #[cfg(feature = "server")]
     ResetPassword(cmd::reset_password::Args),
-    /// Log in to a server; on a new server this creates the first user.
+    /// Log in to a server; on a new one, create the first user.
     Login(cmd::login::Args),
     /// Log out and delete the saved session.
     Logout(cmd::logout::Args),

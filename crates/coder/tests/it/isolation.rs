@@ -96,7 +96,7 @@ fn states_are_encrypted_checked_and_rotated() {
     let wrong = ["server", "check", "--state-encryption-keys", new];
     let refused = server.home().run(&wrong);
     assert!(
-        !refused.status.success() && refused.out.contains("is encrypted with the key"),
+        !refused.status.success() && refused.out.contains("values are encrypted with this key"),
         "{}",
         refused.out
     );

@@ -37,7 +37,7 @@ fn table(app: App) -> Table {
         .get(Public, paths::HEALTHZ, meta::healthz)
         .get(Public, paths::READYZ, meta::readyz)
         .get(Public, paths::LATENCY_CHECK, meta::healthz)
-        .get(Public, "/bin/", meta::list_binaries)
+        .get(Public, "/bin", meta::list_binaries)
         .get(Public, "/bin/{name}", meta::binary)
         .get(Public, "/install.sh", meta::install_script)
         // The overlay network
