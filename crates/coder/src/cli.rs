@@ -138,7 +138,7 @@ pub(crate) enum Command {
         #[command(subcommand)]
         command: cmd::organizations::Command,
     },
-    /// Print an access token of an external service, inside a workspace.
+    /// Print an access token of an external service, in a workspace.
     #[command(subcommand_required = true, arg_required_else_help = true)]
     ExternalAuth {
         #[command(subcommand)]
@@ -146,7 +146,7 @@ pub(crate) enum Command {
     },
     /// Install your dotfiles from a Git repository.
     Dotfiles(cmd::dotfiles::Args),
-    /// Show how much of the processors, the memory and the disk is in use.
+    /// Show the use of processors, memory and disk.
     Stat(cmd::stat::Args),
     /// Run the agent of a workspace; its init script does this.
     #[command(hide = true)]
