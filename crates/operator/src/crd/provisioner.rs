@@ -109,7 +109,7 @@ pub struct CoderProvisionerSpec {
     #[schemars(schema_with = "schema::environment")]
     pub extra_env: Vec<EnvVar>,
     /// Resources of the daemon's container.
-    #[serde(skip_serializing_if = "Option::is_none")]
+    #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(schema_with = "schema::resources")]
     pub resources: Option<ResourceRequirements>,
     /// Secrets for pulling the image.

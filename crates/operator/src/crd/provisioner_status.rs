@@ -80,7 +80,7 @@ pub struct CoderProvisionerStatus {
     #[serde(skip_serializing_if = "Option::is_none")]
     pub autoscaling: Option<AutoscalingStatus>,
     /// Since when a change of the pods waits for busy daemons.
-    #[serde(skip_serializing_if = "Option::is_none")]
+    #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(schema_with = "schema::instant")]
     pub update_waits_since: Option<String>,
     /// Other namespaces that have objects of this resource.
@@ -133,7 +133,7 @@ pub struct KeyStatus {
     #[serde(rename = "deploymentID", default)]
     pub deployment_id: String,
     /// When it was made.
-    #[serde(skip_serializing_if = "Option::is_none")]
+    #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(schema_with = "schema::instant")]
     pub created_at: Option<String>,
 }
@@ -155,18 +155,18 @@ pub struct AutoscalingStatus {
     #[serde(default)]
     pub desired_replicas: i32,
     /// Since when fewer daemons are needed.
-    #[serde(skip_serializing_if = "Option::is_none")]
+    #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(schema_with = "schema::instant")]
     pub excess_since: Option<String>,
     /// Since when more daemons are needed.
-    #[serde(skip_serializing_if = "Option::is_none")]
+    #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(schema_with = "schema::instant")]
     pub shortage_since: Option<String>,
     /// Most daemons that were needed since then.
     #[serde(default)]
     pub excess_peak: i32,
     /// When the number was changed last.
-    #[serde(skip_serializing_if = "Option::is_none")]
+    #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(schema_with = "schema::instant")]
     pub last_scale_time: Option<String>,
 }
@@ -195,7 +195,7 @@ pub struct DaemonStatus {
     #[serde(skip_serializing_if = "Option::is_none")]
     pub problem: Option<String>,
     /// Since when it is offline.
-    #[serde(skip_serializing_if = "Option::is_none")]
+    #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(schema_with = "schema::instant")]
     pub last_seen: Option<String>,
 }
