@@ -39,6 +39,8 @@ use crate::reconcile::{on_error, reconcile};
 
 /// Passes at the same time.
 const CONCURRENCY: u16 = 16;
+/// How long giving the lease back may take.
+const RELEASE: Duration = Duration::from_secs(3);
 /// Pools whose demand changed and that were not looked at yet.
 const CHANGES: usize = 1024;
 
@@ -115,7 +117,10 @@ pub async fn run(
         () = stop.cancelled() => {}
     }
     if let Some(election) = &config.election {
-        election.release(&kube).await;
+        // An API server that does not answer must not keep this process.
+        if tokio::time::timeout(RELEASE, election.release(&kube)).await.is_err() {
+            tracing::warn!("the lease was not given back in time");
+        }
     }
     if let Some(pages) = pages {
         pages.abort();
