@@ -19,8 +19,11 @@ proptest! {
 
     #[test]
     fn names_are_words_joined_by_hyphens(text in "[ab0é_. -]{0,5}|[a0]{30,35}|(?i:new|create|default|news)") {
-        let is_name =
-            matches(WORDS, &text) && text.len() <= 32 && !is_reserved(&text, &["new", "create"]);
+        let is_name = matches(WORDS, &text)
+            && text.len() <= 32
+            && !is_reserved(&text, &["new", "create"])
+            // An id without hyphens.
+            && !matches("[0-9A-Fa-f]{32}", &text);
         prop_assert_eq!(names::name(&text).is_ok(), is_name);
         let is_organization = is_name && !is_reserved(&text, &["default"]);
         prop_assert_eq!(names::organization(&text).is_ok(), is_organization);
