@@ -470,6 +470,9 @@ pub(crate) fn run_paused(test: impl Future<Output = ()>) {
 pub(crate) fn run(test: impl Future<Output = ()>) {
     let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build().unwrap();
     runtime.block_on(async {
+        // As the program does. Children would inherit that the signal is ignored, as it is below `nohup`, but not a handler.
+        let hangup = tokio::signal::unix::SignalKind::hangup();
+        let _handler = tokio::signal::unix::signal(hangup).unwrap();
         tokio::time::timeout(LONG * 3, test).await.expect("the test ends");
     });
     runtime.shutdown_timeout(Duration::from_secs(5));
