@@ -7,6 +7,8 @@
 mod account;
 mod cgroups;
 mod home;
+#[cfg(target_os = "linux")]
+mod keyrings;
 mod limits;
 #[cfg(target_os = "linux")]
 mod mount_plan;

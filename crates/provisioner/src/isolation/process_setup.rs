@@ -13,6 +13,7 @@ use rustix::mount::{
 use rustix::process::{DumpableBehavior, Resource, Rlimit, set_dumpable_behavior, setrlimit};
 use rustix::thread::{CapabilitySet, UnshareFlags, remove_capability_from_bounding_set, unshare_unsafe};
 
+use super::keyrings;
 use super::mount_plan::{MountPlan, MountStep, MountTarget, read_only_as};
 
 /// Attempts to remount a mask, and the delay between them; only a mask whose directory is being removed needs
@@ -53,6 +54,7 @@ pub(super) enum SetupStage {
     Mounts,
     Processes,
     Rights,
+    SystemCalls,
 }
 
 impl SetupStage {
@@ -63,7 +65,8 @@ impl SetupStage {
             3 => "the user cannot be mapped into a user namespace",
             4 => "directories cannot be masked",
             5 => "processes cannot be hidden",
-            _ => "capabilities cannot be dropped",
+            6 => "capabilities cannot be dropped",
+            _ => "system calls cannot be forbidden",
         }
     }
 }
@@ -164,7 +167,7 @@ impl Namespaces {
                 Err(error) => return Err((SetupStage::Rights, error)),
             }
         }
-        Ok(())
+        keyrings::forbid().map_err(|error| (SetupStage::SystemCalls, error))
     }
 
     fn mount(&mut self) -> rustix::io::Result<()> {

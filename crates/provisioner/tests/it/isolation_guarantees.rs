@@ -19,8 +19,9 @@ async fn about_a_job(isolation: IsolationMode) -> (Running, BTreeMap<String, Str
                   echo about first $(cat /proc/1/comm)\n\
                   echo about rights $(sed -n 's/^CapBnd:\\t*//p' /proc/self/status)\n\
                   cut -d ' ' -f 5,6 /proc/self/mountinfo | sed 's/^/about mount:/'\n\
+                  echo about filters $(sed -n 's/^Seccomp:\\t*//p' /proc/self/status)\n\
                   echo about end 1\n";
-    let lines = output_of(&server, &format!("{script}{}", outside.script())).await;
+    let lines = output_of(&server, &format!("{script}{}{}", store_key(), outside.script())).await;
     let facts = lines.iter().filter_map(|line| {
         let (name, value) = line.split_once("local-exec): about ")?.1.split_once(' ')?;
         Some((name.to_owned(), value.to_owned()))
@@ -29,6 +30,15 @@ async fn about_a_job(isolation: IsolationMode) -> (Running, BTreeMap<String, Str
     assert!(facts.contains_key("end"), "{lines:#?}");
     outside.was_reached(&facts);
     (running, facts)
+}
+
+/// Stores a key for the processes of this user, and prints the error. Perl is part of every Debian; elsewhere the filter's presence is
+/// what is tested.
+fn store_key() -> String {
+    let call = format!("syscall({}, \"user\", \"coder-test\", \"x\", 1, -4)", libc::SYS_add_key);
+    format!(
+        "if command -v perl >/dev/null; then echo about key $(perl -e 'print {call} < 0 ? $! + 0 : \"stored\"'); fi\n"
+    )
 }
 
 /// What passes through at each level: files of `/tmp` and `/dev/shm`, the network with its abstract sockets, and the kernel's
@@ -105,6 +115,10 @@ async fn holds(isolation: IsolationMode, level: IsolationLevel) {
     }
     if level == IsolationLevel::Full {
         assert_eq!(facts["first"], "terraform", "the command is the first process of its namespace");
+    }
+    assert_eq!(facts["filters"], "2", "system calls are filtered");
+    if let Some(answer) = facts.get("key") {
+        assert_eq!(*answer, libc::ENOSYS.to_string(), "no key is stored");
     }
     // Of include/uapi/linux/capability.h: from CAP_DAC_READ_SEARCH to CAP_CHECKPOINT_RESTORE.
     const GONE: [u32; 16] = [2, 16, 17, 18, 19, 20, 21, 22, 25, 27, 32, 33, 34, 38, 39, 40];
