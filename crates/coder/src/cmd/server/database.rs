@@ -26,9 +26,13 @@ pub(crate) async fn open(flags: &Database) -> anyhow::Result<(Store, Option<Lock
         let make = fs::DirBuilder::new().recursive(true).mode(0o700).create(directory);
         make.with_context(|| format!("make the data directory {}", directory.display()))?;
     }
-    let lock = directory.as_deref().map(Lock::take).transpose()?;
+    let mut lock = directory.as_deref().map(Lock::take).transpose()?;
     let store = Store::open(&config, SystemClock.now()).await;
-    Ok((store.with_context(|| format!("open the database ({})", name(&config)))?, lock))
+    let store = store.with_context(|| format!("open the database ({})", name(&config)))?;
+    if let (Some(lock), Some(directory)) = (&mut lock, &directory) {
+        lock.include_database(directory)?;
+    }
+    Ok((store, lock))
 }
 
 /// Opens a database that a server has created. Changes nothing.

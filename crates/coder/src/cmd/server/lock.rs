@@ -1,45 +1,71 @@
-//! One server for each data directory: a second one would hand out the same jobs again. The kernel holds the lock and
-//! releases it when the process ends, even if it is killed. The file contains the process id of the holder.
-//! When the database file is a symbolic link, the directory of its target is locked too.
+//! One server for each data directory and each database file: a second one would hand out the same jobs again. The kernel holds the
+//! locks and releases them when the process ends, even if it is killed. The lock file contains the process id of the holder. The
+//! database itself is locked too, because the lock file may be moved away, and links may lead to the database from another directory.
 
 use std::fs::{File, OpenOptions, TryLockError};
 use std::io::{ErrorKind, Read as _, Seek as _, Write as _};
 use std::os::unix::fs::OpenOptionsExt as _;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 
 use anyhow::{Context as _, bail};
 
 /// In the data directory.
 const FILE: &str = "coder.lock";
+/// A holder whose process id is unknown.
+const OTHER: &str = "another server";
 /// Longest process id that is read.
 const LONGEST: u64 = 32;
 
-/// The lock of the data directory, until it is dropped.
+/// The locks, until it is dropped. The database must be closed before.
 #[derive(Debug)]
 pub(crate) struct Lock {
     /// Empty where the file system has no locks.
-    _files: Vec<File>,
+    _directory: Option<File>,
+    database: Option<File>,
 }
 
 impl Lock {
-    /// Locks an existing data directory.
+    /// Locks an existing data directory, with the database if there is one.
     pub(crate) fn take(directory: &Path) -> anyhow::Result<Self> {
-        let linked = linked_directory(directory);
-        let directories = std::iter::once(directory).chain(linked.as_deref());
-        let files = directories.filter_map(|directory| lock(directory).transpose());
-        Ok(Self { _files: files.collect::<anyhow::Result<_>>()? })
+        Ok(Self { _directory: lock_directory(directory)?, database: lock_database(directory)? })
+    }
+
+    /// Locks a database that was created since.
+    pub(crate) fn include_database(&mut self, directory: &Path) -> anyhow::Result<()> {
+        if self.database.is_none() {
+            self.database = lock_database(directory)?;
+        }
+        Ok(())
     }
 }
 
-/// The directory of the database's file, when that is a link into another directory.
-fn linked_directory(directory: &Path) -> Option<PathBuf> {
-    let database = directory.join(super::database::FILE).canonicalize().ok()?;
-    let parent = database.parent()?;
-    (parent != directory.canonicalize().ok()?).then(|| parent.to_owned())
+/// Locks the file of the database itself. `None` where there is none, or no lock that leaves SQLite its own.
+fn lock_database(directory: &Path) -> anyhow::Result<Option<File>> {
+    let Ok(path) = directory.join(super::database::FILE).canonicalize() else { return Ok(None) };
+    let file = File::open(&path).with_context(|| format!("open {}", path.display()))?;
+    let system = rustix::fs::fstatfs(&file).with_context(|| format!("inspect {}", path.display()))?;
+    // There the lock of a whole file also counts as a lock of each part, and SQLite locks parts.
+    if system.f_type == rustix::fs::NFS_SUPER_MAGIC {
+        return Ok(None);
+    }
+    match file.try_lock() {
+        Ok(()) => Ok(Some(file)),
+        Err(TryLockError::WouldBlock) => {
+            let lock_file = path.parent().map(|parent| File::open(parent.join(FILE)));
+            let holder =
+                lock_file.and_then(Result::ok).map_or_else(|| OTHER.to_owned(), |file| holder(&file));
+            bail!(
+                "{holder} uses the database {}: stop it first, or choose another directory with --data-dir",
+                path.display()
+            )
+        }
+        Err(TryLockError::Error(error)) if has_no_locks(&error) => Ok(None),
+        Err(TryLockError::Error(error)) => Err(error).with_context(|| format!("lock {}", path.display())),
+    }
 }
 
 /// Locks one directory. `None` where the file system has no locks.
-fn lock(directory: &Path) -> anyhow::Result<Option<File>> {
+fn lock_directory(directory: &Path) -> anyhow::Result<Option<File>> {
     let path = directory.join(FILE);
     let mut options = OpenOptions::new();
     options.read(true).write(true).create(true).truncate(false).mode(0o600);
@@ -75,7 +101,7 @@ fn holder(file: &File) -> String {
     // Only a hint for people. The lock itself decides.
     let read = file.take(LONGEST).read_to_string(&mut text);
     let pid = read.ok().and_then(|_| text.trim().parse::<u32>().ok());
-    pid.map_or_else(|| "another server".to_owned(), |pid| format!("another server, process {pid},"))
+    pid.map_or_else(|| OTHER.to_owned(), |pid| format!("another server, process {pid},"))
 }
 
 /// The errors of network file systems without a lock service.
@@ -116,6 +142,19 @@ mod tests {
         drop(first);
         let _linked = Lock::take(other.path()).unwrap();
         assert!(Lock::take(directory.path()).is_err());
+    }
+
+    #[test]
+    fn a_database_stays_locked_when_the_lock_file_is_moved_away() {
+        let directory = tempfile::tempdir().unwrap();
+        let mut first = Lock::take(directory.path()).unwrap();
+        std::fs::write(directory.path().join(crate::cmd::server::database::FILE), "").unwrap();
+        first.include_database(directory.path()).unwrap();
+        std::fs::rename(directory.path().join(FILE), directory.path().join("moved")).unwrap();
+        let refused = Lock::take(directory.path()).unwrap_err().to_string();
+        assert!(refused.contains("uses the database"), "{refused}");
+        drop(first);
+        Lock::take(directory.path()).unwrap();
     }
 
     #[test]
