@@ -89,7 +89,13 @@ impl TestServer {
     }
 
     /// Like [`Self::listening`], with other settings.
-    pub(crate) async fn listening_with(&self, mut config: Config) -> (SocketAddr, CancellationToken) {
+    pub(crate) async fn listening_with(&self, config: Config) -> (SocketAddr, CancellationToken) {
+        let (_, address, stop) = self.listening_app(config).await;
+        (address, stop)
+    }
+
+    /// Like [`Self::listening_with`], with its context.
+    pub(crate) async fn listening_app(&self, mut config: Config) -> (App, SocketAddr, CancellationToken) {
         config.listen.http = Some(SocketAddr::new(Ipv4Addr::LOCALHOST.into(), 0));
         config.provisioning.builtin_daemons = 0;
         let location = self.database.location.clone();
@@ -97,12 +103,12 @@ impl TestServer {
         let build = Build { compatible: "v2.30.0+0000000".to_owned(), product: "0.0.0-test".to_owned() };
         let deps = Deps { store, clock: self.clock.clone(), build };
         let server = Server::build(config, deps).await.unwrap();
-        let (address, stop) = (server.handle().http.unwrap(), CancellationToken::new());
+        let (handle, stop) = (server.handle(), CancellationToken::new());
         tokio::spawn({
             let stop = stop.clone();
             async move { server.run(stop).await.unwrap() }
         });
-        (address, stop)
+        (handle.app, handle.http.unwrap(), stop)
     }
 
     /// Runs SQL on the database directly.

@@ -116,8 +116,15 @@ async fn owners_may_bypass_the_file_limit_and_others_are_told_not_to() {
 }
 
 /// Asks for a WebSocket. Returns the status line and the connection.
-async fn open_websocket(address: std::net::SocketAddr, token: &str, path: &str) -> (String, TcpStream) {
-    let mut stream = TcpStream::connect(address).await.unwrap();
+pub(crate) async fn open_websocket(
+    address: std::net::SocketAddr,
+    token: &str,
+    path: &str,
+) -> (String, TcpStream) {
+    let socket = tokio::net::TcpSocket::new_v4().unwrap();
+    // A peer that does not read is noticed early.
+    socket.set_recv_buffer_size(4 << 10).unwrap();
+    let mut stream = socket.connect(address).await.unwrap();
     let head = format!(
         "GET {path} HTTP/1.1\r\nhost: x\r\ncoder-session-token: {token}\r\nconnection: Upgrade\r\nupgrade: websocket\r\n\
          sec-websocket-version: 13\r\nsec-websocket-key: dGhlIHNhbXBsZSBub25jZQ==\r\n\r\n"

@@ -161,13 +161,7 @@ async fn a_long_log_is_one_array() {
     let server = TestServer::sqlite().await;
     let owner = server.owner().await;
     let (version, job) = server.version(&owner, json!({})).await;
-    let line = |number: usize| jobs_line(server.app.now(), format!("{number} {}", "\u{1}x".repeat(500)));
-    let mut tx = server.app.store.begin().await.unwrap();
-    for batch in 0..10 {
-        let lines: Vec<_> = (0..100).map(|number| line(100 * batch + number)).collect();
-        jobs::logs::append_system(&mut tx, job, &lines).await.unwrap();
-    }
-    tx.commit().await.unwrap();
+    append_lines(&server, job, 1000).await;
     let path = format!("/api/v2/templateversions/{version}/logs");
     let all = server.get(&owner, &path).await.expect(200);
     let all = all.as_array().unwrap();
@@ -184,6 +178,38 @@ async fn a_long_log_is_one_array() {
     })
     .await
     .unwrap();
+}
+
+/// Appends lines of 1,000 bytes, which have 3,500 bytes in JSON.
+async fn append_lines(server: &TestServer, job: coder_domain::ids::JobId, count: usize) {
+    let line = |number: usize| jobs_line(server.app.now(), format!("{number} {}", "\u{1}x".repeat(500)));
+    let lines: Vec<_> = (0..count).map(line).collect();
+    let mut tx = server.app.store.begin().await.unwrap();
+    for batch in lines.chunks(100) {
+        jobs::logs::append_system(&mut tx, job, batch).await.unwrap();
+    }
+    tx.commit().await.unwrap();
+}
+
+#[tokio::test]
+async fn pages_of_followers_that_do_not_read_are_counted() {
+    let server = TestServer::sqlite().await;
+    let owner = server.owner().await;
+    let (version, job) = server.version(&owner, json!({})).await;
+    append_lines(&server, job, 4000).await;
+    let (app, address, stop) = server.listening_app(settings()).await;
+    let path = format!("/api/v2/templateversions/{version}/logs?follow");
+    let mut followers = Vec::new();
+    for _ in 0..3 {
+        let (status, follower) = crate::limits::open_websocket(address, &owner, &path).await;
+        assert!(status.contains(" 101 "), "{status}");
+        followers.push(follower);
+    }
+    eventually("their pages are reserved", || app.memory.used() > 600 << 10).await;
+    assert!(settled(|| app.memory.used()).await <= 3 << 19);
+    drop(followers);
+    eventually("everything is released", || app.memory.used() == 0).await;
+    stop.cancel();
 }
 
 fn jobs_line(now: coder_domain::Timestamp, output: String) -> jobs::logs::NewLine {

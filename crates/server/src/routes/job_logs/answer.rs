@@ -46,7 +46,8 @@ pub(super) async fn answer(
     mut request: Request,
 ) -> Result<Response> {
     if query.follow {
-        let permit = app.websockets.admit(caller.user.id)?;
+        let user = caller.user.id;
+        let permit = app.websockets.admit(user)?;
         let upgrade = match upgrade::check(&mut request) {
             Ok(upgrade) => upgrade,
             Err(refused) => return Ok(refused.into_response()),
@@ -56,7 +57,7 @@ pub(super) async fn answer(
         app.clone().lifecycle.spawn("log follower", async move {
             let _open = (counted, permit);
             match connection.await {
-                Ok(connection) => follow::follow(&app, job, query.after, connection).await,
+                Ok(connection) => follow::follow(&app, user, job, query.after, connection).await,
                 Err(error) => tracing::debug!(%error, "the follower disconnected before the log was sent"),
             }
         });

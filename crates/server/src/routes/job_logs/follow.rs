@@ -1,13 +1,17 @@
 //! Follows a log over a WebSocket: stored lines, then live lines, each once. It closes when the job has ended (http-api 10.1).
 
-use coder_domain::ids::JobId;
+use coder_domain::ids::{JobId, UserId};
 use coder_store::jobs;
+use coder_wire::budget::Reservation;
 
-use super::lines::{PAGE_BYTES, PAGE_LINES, view};
+use super::lines::{PAGE_LINES, view};
 use crate::context::App;
 use crate::events::Topic;
 use crate::http::text_socket::{SocketError, TextSocket};
 use crate::http::upgrade::WebSocketConnection;
+
+/// Bytes that are read from the database at once. They are reserved while the peer reads them.
+const PAGE_BYTES: usize = 512 << 10;
 
 /// Why following ended before the job did.
 #[derive(Debug, thiserror::Error)]
@@ -21,9 +25,10 @@ enum FollowError {
 }
 
 /// Sends lines after number `after` until the job has ended and all were sent.
-pub(super) async fn follow(app: &App, job: JobId, after: i64, connection: WebSocketConnection) {
+pub(super) async fn follow(app: &App, user: UserId, job: JobId, after: i64, connection: WebSocketConnection) {
     let mut socket = TextSocket::new(connection, app.lifecycle.soft().clone()).await;
-    match serve(app, job, after, &mut socket).await {
+    let mut memory = app.memory.holder(user.0.as_u128()).memory().reserve();
+    match serve(app, job, after, &mut socket, &mut memory).await {
         Ok(()) => socket.close(None).await,
         Err(FollowError::Socket(error)) => socket.close(Some(&error)).await,
         Err(error) => {
@@ -33,13 +38,19 @@ pub(super) async fn follow(app: &App, job: JobId, after: i64, connection: WebSoc
     }
 }
 
-async fn serve(app: &App, job: JobId, mut after: i64, socket: &mut TextSocket) -> Result<(), FollowError> {
+async fn serve(
+    app: &App,
+    job: JobId,
+    mut after: i64,
+    socket: &mut TextSocket,
+    memory: &mut Reservation,
+) -> Result<(), FollowError> {
     // Subscribed before the first read, so that no line is missed. `tasks/backup_poll.rs` makes up for lost wake-ups.
     let mut changes = app.events.subscribe(Topic::Job(job));
     loop {
         // The state is read first. When it is final, all lines are stored.
         let ended = !jobs::get(&mut app.store.reader().await?, job).await?.status().is_active();
-        after = send_lines(app, job, after, socket).await?;
+        after = send_lines(app, job, after, socket, memory).await?;
         if ended {
             return Ok(());
         }
@@ -52,10 +63,14 @@ async fn send_lines(
     job: JobId,
     mut after: i64,
     socket: &mut TextSocket,
+    memory: &mut Reservation,
 ) -> Result<i64, FollowError> {
     loop {
-        let page =
-            jobs::logs::list(&mut app.store.reader().await?, job, after, PAGE_LINES, PAGE_BYTES).await?;
+        // Slow readers of one user wait for each other, and not everybody for them.
+        socket.wait(memory.grow(PAGE_BYTES)).await?;
+        let most = i64::try_from(PAGE_BYTES).unwrap_or(i64::MAX);
+        let page = jobs::logs::list(&mut app.store.reader().await?, job, after, PAGE_LINES, most).await?;
+        memory.shrink(page.iter().map(|line| size_of_val(line) + line.line.output.len()).sum());
         let Some(last) = page.last() else { return Ok(after) };
         after = last.id;
         for line in page {
@@ -64,5 +79,6 @@ async fn send_lines(
             socket.feed(text).await?;
         }
         socket.flush().await?;
+        memory.shrink(0);
     }
 }

@@ -3,9 +3,8 @@
 use coder_api::jobs::{LogLevel, LogSource, ProvisionerJobLog};
 use coder_store::jobs::logs::Line;
 
-/// Lines and bytes read from the database at once.
+/// Lines read from the database at once.
 pub(super) const PAGE_LINES: usize = 1000;
-pub(super) const PAGE_BYTES: i64 = 1 << 20;
 
 /// The API type of a line. Times have millisecond precision.
 pub(super) fn view(line: Line) -> ProvisionerJobLog {

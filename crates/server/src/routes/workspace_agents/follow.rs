@@ -1,7 +1,8 @@
 //! Follows the log of an agent over a WebSocket, until the agent's build is no longer the latest (http-api 10.2).
 
-use coder_domain::ids::{AgentId, WorkspaceId};
+use coder_domain::ids::{AgentId, UserId, WorkspaceId};
 use coder_store::workspaces::{agent_connections, agent_logs};
+use coder_wire::budget::Reservation;
 
 use super::logs::view;
 use crate::context::App;
@@ -11,6 +12,9 @@ use crate::http::upgrade::WebSocketConnection;
 
 /// Bytes of one message; clients read messages of up to 32 KiB.
 const MESSAGE_BYTES: usize = 30 << 10;
+
+/// The most that is read from the database at once: a whole log. It is reserved while the peer reads it.
+const PAGE_BYTES: usize = 1 << 20;
 
 /// Why following ended before the build did.
 #[derive(Debug, thiserror::Error)]
@@ -26,13 +30,14 @@ enum FollowError {
 /// Sends lines after number `after`.
 pub(super) async fn follow(
     app: &App,
-    agent: AgentId,
-    workspace: WorkspaceId,
+    user: UserId,
+    (agent, workspace): (AgentId, WorkspaceId),
     after: i64,
     connection: WebSocketConnection,
 ) {
     let mut socket = TextSocket::new(connection, app.lifecycle.soft().clone()).await;
-    match serve(app, agent, workspace, after, &mut socket).await {
+    let mut memory = app.memory.holder(user.0.as_u128()).memory().reserve();
+    match serve(app, (agent, workspace), after, &mut socket, &mut memory).await {
         Ok(()) => socket.close(None).await,
         Err(FollowError::Socket(error)) => socket.close(Some(&error)).await,
         Err(error) => {
@@ -44,17 +49,17 @@ pub(super) async fn follow(
 
 async fn serve(
     app: &App,
-    agent: AgentId,
-    workspace: WorkspaceId,
+    (agent, workspace): (AgentId, WorkspaceId),
     mut after: i64,
     socket: &mut TextSocket,
+    memory: &mut Reservation,
 ) -> Result<(), FollowError> {
     // Subscribed before the first read, so that no line is missed.
     let mut lines = app.events.subscribe(Topic::AgentLogs(agent));
     let mut builds = app.events.subscribe(Topic::Workspace(workspace));
     loop {
         let place = agent_connections::find_place(&mut app.store.reader().await?, agent).await?;
-        after = send_lines(app, agent, after, socket).await?;
+        after = send_lines(app, agent, after, socket, memory).await?;
         if !place.is_some_and(|place| place.is_latest) {
             return Ok(());
         }
@@ -75,9 +80,12 @@ async fn send_lines(
     agent: AgentId,
     mut after: i64,
     socket: &mut TextSocket,
+    memory: &mut Reservation,
 ) -> Result<i64, FollowError> {
     loop {
+        socket.wait(memory.grow(PAGE_BYTES)).await?;
         let page = agent_logs::list(&mut app.store.reader().await?, agent, after).await?;
+        memory.shrink(page.iter().map(|line| size_of_val(line) + line.line.output.len()).sum());
         let Some(last) = page.last() else { return Ok(after) };
         after = last.id;
         let mut message = String::new();
@@ -93,5 +101,6 @@ async fn send_lines(
         message.push(']');
         socket.feed(message).await?;
         socket.flush().await?;
+        memory.shrink(0);
     }
 }

@@ -33,7 +33,8 @@ pub async fn logs(
     if query.get("follow").is_none() {
         return array(&app.store, id, after).await;
     }
-    let permit = app.websockets.admit(caller.user.id)?;
+    let user = caller.user.id;
+    let permit = app.websockets.admit(user)?;
     let upgrade = match upgrade::check(&mut request) {
         Ok(upgrade) => upgrade,
         Err(refused) => return Ok(refused.into_response()),
@@ -43,7 +44,7 @@ pub async fn logs(
     app.clone().lifecycle.spawn("agent log follower", async move {
         let _open = (counted, permit);
         match connection.await {
-            Ok(connection) => follow::follow(&app, id, workspace.id, after, connection).await,
+            Ok(connection) => follow::follow(&app, user, (id, workspace.id), after, connection).await,
             Err(error) => tracing::debug!(%error, "the connection was gone before the log was followed"),
         }
     });
