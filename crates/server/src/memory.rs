@@ -28,6 +28,8 @@ const LARGE_TOTAL: usize = 96 * MIB;
 const UNREAD_TOTAL: usize = 48 * MIB;
 /// For temporary files on the disk.
 const DISK_TOTAL: usize = 2048 * MIB;
+/// Threads that parse sources, evaluate expressions or render texts at the same time. One may take a second and 40 MiB.
+const WORK_TOTAL: usize = 2;
 /// The most that one daemon's connection may reserve.
 const CONNECTION: usize = 32 * MIB;
 
@@ -57,6 +59,7 @@ pub struct Memory {
     large: Budget,
     unread: Budget,
     disk: Budget,
+    work: Budget,
     /// The folder for temporary files.
     pub directory: PathBuf,
 }
@@ -70,6 +73,7 @@ impl Memory {
             large: Budget::new(LARGE_TOTAL),
             unread: Budget::new(UNREAD_TOTAL),
             disk: Budget::new(DISK_TOTAL),
+            work: Budget::new(WORK_TOTAL),
             directory: limits.spool_directory.clone().unwrap_or_else(std::env::temp_dir),
         }
     }
@@ -94,6 +98,21 @@ impl Memory {
             IpAddr::V4(address) => u128::from(address.to_bits()),
             IpAddr::V6(address) => address.to_bits() >> 64 << 64,
         })
+    }
+
+    /// A place for work on a blocking thread that takes noticeable time or memory, until the reservation is dropped. Users take turns.
+    /// Wait for it without a database connection: the work of others may need one.
+    ///
+    /// # Errors
+    /// 503 after [`REQUEST_WAIT`].
+    pub async fn work_place(&self, user: UserId) -> Result<Reservation, Error> {
+        let mut place = self.work.account(user.0.as_u128()).reserve();
+        let granted = tokio::time::timeout(REQUEST_WAIT, place.grow(1)).await;
+        granted.map_err(|_| {
+            Error::new(StatusCode::SERVICE_UNAVAILABLE, "Too many templates are being read at once.")
+                .detail("Nothing was changed. Try again in a moment.")
+        })?;
+        Ok(place)
     }
 
     /// Bytes that are reserved now, including the disk.

@@ -4,18 +4,10 @@ use std::io::{self, Read};
 
 use axum::body::Body;
 use bytes::{Buf as _, Bytes};
-use coder_store::{Store, Tx, files};
+use coder_store::{Store, files};
 use coder_wire::drpc::Status;
 use coder_wire::transfer::ChunkReader;
 use tokio::sync::mpsc;
-
-/// Where parts come from.
-pub enum Reader<'a> {
-    /// A connection for each part, so that a slow reader does not hold one.
-    Store(&'a Store),
-    /// A transaction of the caller.
-    Tx(&'a mut Tx),
-}
 
 /// A file that is read from its beginning.
 pub struct StoredFile {
@@ -76,12 +68,13 @@ pub enum Error {
     Work(#[from] tokio::task::JoinError),
 }
 
-/// Runs work that reads a file on a blocking thread, and passes it the parts as it reads.
+/// Runs work that reads a file on a blocking thread, and passes it the parts as it reads. Each part takes a database connection for
+/// itself, so that slow work holds none.
 ///
 /// # Errors
 /// [`Error`]. The work then sees a truncated file.
 pub async fn read<T: Send + 'static>(
-    mut from: Reader<'_>,
+    store: &Store,
     file: &files::FileInfo,
     work: impl FnOnce(PartsReader) -> T + Send + 'static,
 ) -> Result<T, Error> {
@@ -89,12 +82,9 @@ pub async fn read<T: Send + 'static>(
     let working = tokio::task::spawn_blocking(move || work(PartsReader { receiver, current: Bytes::new() }));
     let (mut position, mut left) = (0, file.size_bytes);
     while left > 0 {
-        let part = match &mut from {
-            Reader::Tx(tx) => files::get_part(tx, file, position).await,
-            Reader::Store(store) => match store.reader().await {
-                Ok(mut tx) => files::get_part(&mut tx, file, position).await,
-                Err(error) => Err(error),
-            },
+        let part = match store.reader().await {
+            Ok(mut tx) => files::get_part(&mut tx, file, position).await,
+            Err(error) => Err(error),
         };
         let part = match part {
             Ok(part) => part,

@@ -21,6 +21,7 @@ use crate::audit::{Event, Kind, Verb};
 use crate::context::App;
 use crate::http::params::{Id, Names, id};
 use crate::http::{Caller, Error, Json, Result, body};
+use crate::routes::builds::parameters::{GivenParameters, VersionParameters};
 use crate::routes::{announce, builds, jobs, matching_daemons, resources as views, versions};
 
 /// `POST /templateversions/{version}/dry-run`: for users who may create workspaces with the version. The job's tags are
@@ -42,22 +43,24 @@ pub async fn create(
     if import.status() != coder_domain::job::Status::Succeeded {
         return Err(Error::bad_request("Template version import job failed, so it cannot be tried out."));
     }
-    let given = request.rich_parameter_values.iter().map(|pair| (pair.name.as_str(), pair.value.as_str()));
+    let given = GivenParameters {
+        request: request
+            .rich_parameter_values
+            .iter()
+            .map(|pair| (pair.name.clone(), pair.value.clone()))
+            .collect(),
+        ..Default::default()
+    };
     let template = match version.template_id {
         Some(id) => templates::find(&mut tx, id).await?,
         None => None,
     };
     let flow = versions::tags::flow(template.as_ref());
     let source =
-        builds::source::load(&mut tx, flow, &version, import.file_id, caller.user.id, app.now()).await?;
-    let values = builds::parameters::resolve(
-        &mut tx,
-        version.id,
-        source.as_ref(),
-        &builds::parameters::GivenParameters { request: given.collect(), ..Default::default() },
-    )
-    .await?;
+        builds::source::find(&mut tx, flow, &version, import.file_id, caller.user.id, app.now()).await?;
+    let known = VersionParameters::find(&mut tx, version.id, &given).await?;
     drop(tx);
+    let values = known.resolve(&app, caller.user.id, source, given).await?.values;
     let values: Vec<_> = values.iter().map(|(name, value)| json!({ "name": name, "value": value })).collect();
     let now = app.now();
     let job = NewJob {

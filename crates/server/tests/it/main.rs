@@ -27,5 +27,6 @@ mod tokens;
 mod unauthorized;
 mod users;
 mod versions;
+mod work_places;
 mod workspace_tags;
 mod workspaces;

@@ -49,7 +49,7 @@ pub(crate) async fn take_out(
             .map_err(|error| unsendable(&error))?,
         TemplateArchive::Long(file) => {
             let work = move |archive| split(archive, bundled);
-            match stored_file::read(stored_file::Reader::Store(&app.store), &file, work).await {
+            match stored_file::read(&app.store, &file, work).await {
                 Ok(split) => split,
                 Err(stored_file::Error::Store(error)) => return Err(error.into()),
                 Err(error) => return Err(unsendable(&error)),

@@ -2,13 +2,15 @@
 
 use axum::extract::State;
 use coder_api::builds::{CreateWorkspaceBuildRequest, WorkspaceBuild};
+use coder_domain::Timestamp;
 use coder_domain::build::{Reason, Transition};
 use coder_domain::ids::WorkspaceId;
 use coder_domain::rbac::Action;
-use coder_store::transaction;
-use coder_store::workspaces::build_inputs::{self, BuildInputs};
+use coder_store::workspaces::Workspace;
+use coder_store::workspaces::build_inputs::{self, BuildInputs, PreviousBuild};
+use coder_store::{Tx, transaction};
 
-use super::insert::{self, BuildRequest, InsertError, InsertedBuild};
+use super::insert::{self, BuildPlan, BuildRequest, InsertError, InsertedBuild};
 use super::view::{self, Detail};
 use crate::context::App;
 use crate::http::body::{Created, STATE_BYTES};
@@ -46,26 +48,56 @@ pub async fn create(
         ..BuildRequest::new(request.transition)
     };
     let now = app.now();
-    let inserted = transaction!(app.store, InsertError, |tx| {
-        let BuildInputs { workspace, template, previous } =
-            build_inputs::find(tx, id).await?.ok_or_else(Error::not_found)?;
-        let action = match build_request.transition {
-            Transition::Start => Action::Start,
-            Transition::Stop => Action::Stop,
-            Transition::Delete => Action::Delete,
-        };
-        caller.require_visible(action, workspaces::find::object(&workspace))?;
-        let on = (&workspace, &template, &previous);
-        let inserted = insert::insert(&app, tx, &caller, on, &build_request, now).await?;
-        Ok((inserted, workspace, previous))
-    });
-    let (inserted, workspace, previous) = inserted.map_err(|failed| failed.0)?;
+    let mut attempts = 1..=insert::ATTEMPTS;
+    let (inserted, workspace, previous) = loop {
+        attempts.next();
+        match plan_and_insert(&app, &caller, id, &build_request, now).await {
+            Err(InsertError::PlanChanged) if !attempts.is_empty() => {}
+            result => break result?,
+        }
+    };
     after(&app, &inserted);
     let mut tx = app.store.reader().await?;
     if inserted.finished {
         return Ok(Created(view::load_id(&app, &mut tx, inserted.build.id, Detail::Fresh).await?));
     }
     Ok(Created(view::inserted(&app, &mut tx, &caller, inserted, &workspace, previous).await?))
+}
+
+async fn plan_and_insert(
+    app: &App,
+    caller: &Caller,
+    id: WorkspaceId,
+    request: &BuildRequest,
+    now: Timestamp,
+) -> std::result::Result<(InsertedBuild, Workspace, PreviousBuild), InsertError> {
+    let on = inputs(&mut app.store.reader().await?, caller, id, request.transition).await?;
+    let on = (&on.workspace, &on.template, &on.previous);
+    let plan = BuildPlan::new(app, caller, on, request, now).await?;
+    transaction!(app.store, InsertError, |tx| {
+        let BuildInputs { workspace, template, previous } =
+            inputs(tx, caller, id, request.transition).await?;
+        plan.require_fit(&template, &previous)?;
+        let inserted = insert::insert(app, tx, caller, (&workspace, &previous), request, &plan, now).await?;
+        Ok((inserted, workspace, previous))
+    })
+}
+
+/// The inputs of a build that the caller may request.
+async fn inputs(
+    tx: &mut Tx,
+    caller: &Caller,
+    id: WorkspaceId,
+    transition: Transition,
+) -> Result<BuildInputs> {
+    let inputs = build_inputs::find(tx, id).await?.ok_or_else(Error::not_found)?;
+    let action = match transition {
+        Transition::Start => Action::Start,
+        Transition::Stop => Action::Stop,
+        Transition::Delete => Action::Delete,
+    };
+    caller.require_visible(action, workspaces::find::object(&inputs.workspace))?;
+    Ok(inputs)
 }
 
 /// Wakes daemons and followers.

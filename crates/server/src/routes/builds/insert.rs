@@ -9,7 +9,7 @@ use coder_domain::ids::{BuildId, JobId, PresetId, TemplateVersionId, UserId};
 use coder_domain::job::{Status, Type};
 use coder_domain::queue::is_automatic;
 use coder_domain::rbac::{Action, Object, Resource};
-use coder_domain::tags::JobRequirements;
+use coder_domain::tags::{JobRequirements, TagSet};
 use coder_store::jobs::{Job, NewJob};
 use coder_store::templates::Template;
 use coder_store::templates::versions::Version;
@@ -21,7 +21,8 @@ use coder_store::{Document, Tx, jobs, users};
 use http::StatusCode;
 use serde_json::json;
 
-use super::{parameters, source, tags};
+use super::parameters::{GivenParameters, VersionParameters};
+use super::{source, tags};
 use crate::audit::job_end::{self, AuditContext};
 use crate::context::App;
 use crate::http::{Caller, Error, Result};
@@ -74,75 +75,150 @@ pub struct InsertedBuild {
     pub version_name: String,
 }
 
-/// Why a build was not inserted, including conflicts at the end of the transaction.
-pub struct InsertError(pub Error);
+/// Why a build was not inserted.
+pub enum InsertError {
+    /// It is refused, also by conflicts at the end of the transaction.
+    Refused(Error),
+    /// The plan does not fit any more.
+    PlanChanged,
+}
 
 impl From<Error> for InsertError {
     fn from(error: Error) -> Self {
-        Self(error)
+        Self::Refused(error)
     }
 }
 
 impl From<coder_store::Error> for InsertError {
     fn from(error: coder_store::Error) -> Self {
-        let is_conflict = matches!(error, coder_store::Error::Stale { table: "workspace_builds" })
-            || error.is_conflict_on("workspace_builds", "build_number");
-        Self(if is_conflict { active() } else { error.into() })
+        Self::Refused(conflict(error))
     }
 }
 
-/// Checks and inserts a build. The caller has checked that the workspace may be started, stopped or deleted.
-pub async fn insert(
-    app: &App,
-    tx: &mut Tx,
-    caller: &Caller,
-    (workspace, template, previous): (&Workspace, &Template, &PreviousBuild),
-    request: &BuildRequest,
-    now: Timestamp,
-) -> Result<InsertedBuild> {
-    let last = previous.last.as_ref();
-    let (version, import) = version_for(tx, caller, template, request, last).await?;
+/// 409 when another build was inserted at the same time.
+fn conflict(error: coder_store::Error) -> Error {
+    let is_conflict = matches!(error, coder_store::Error::Stale { table: "workspace_builds" })
+        || error.is_conflict_on("workspace_builds", "build_number");
+    if is_conflict { active() } else { error.into() }
+}
+
+impl From<InsertError> for Error {
+    fn from(error: InsertError) -> Self {
+        match error {
+            InsertError::Refused(error) => error,
+            InsertError::PlanChanged => {
+                Self::conflict("The template or the workspace was changed at the same time. Try again.")
+            }
+        }
+    }
+}
+
+/// How often a build is planned when its template or workspace is changed before the insertion.
+pub const ATTEMPTS: usize = 3;
+
+/// What a build will be, computed before the transaction that inserts it: reading a source, evaluating expressions and matching
+/// patterns take a time in which others could write nothing.
+pub struct BuildPlan {
+    version: Version,
+    import: Job,
+    preset: Option<PresetId>,
+    values: BTreeMap<String, String>,
+    tags: TagSet,
+    /// The build that it follows, and the template's last change.
+    follows: Option<BuildId>,
+    template_updated_at: Timestamp,
+}
+
+impl BuildPlan {
+    /// Checks a build and computes its parameters and tags.
+    pub async fn new(
+        app: &App,
+        caller: &Caller,
+        (workspace, template, previous): (&Workspace, &Template, &PreviousBuild),
+        request: &BuildRequest,
+        now: Timestamp,
+    ) -> Result<Self> {
+        let last = previous.last.as_ref();
+        let mut tx = app.store.reader().await?;
+        let (version, import) = version_for(&mut tx, caller, template, request, last).await?;
+        check_import(&version, &import)?;
+        check_workspace(workspace, previous)?;
+        extras(app, caller, template, request)?;
+        let (definitions, values_before) =
+            build_inputs::list_parameters(&mut tx, version.id, last.map(|last| last.id)).await?;
+        let given = GivenParameters {
+            transition: Some(request.transition),
+            preset: request.preset,
+            request: request.parameters.iter().map(|pair| (pair.name.clone(), pair.value.clone())).collect(),
+            last: last.map(|_| values_before),
+        };
+        let known = VersionParameters::with(&mut tx, version.id, definitions, &given).await?;
+        let flow = versions::tags::flow(Some(template));
+        let source = source::find(&mut tx, flow, &version, import.file_id, workspace.owner_id, now).await?;
+        drop(tx);
+        let resolved = known.resolve(app, caller.user.id, source, given).await?;
+        let tags =
+            tags::resolve(resolved.source.as_ref(), &import, workspace.owner_id, &resolved.values).await?;
+        let values = resolved.values;
+        let preset = request.preset.or_else(|| known.matching_preset(&values));
+        let (follows, template_updated_at) = (last.map(|last| last.id), template.updated_at);
+        Ok(Self { version, import, preset, values, tags, follows, template_updated_at })
+    }
+
+    /// Checks that nothing has changed that the plan was made from.
+    pub fn require_fit(
+        &self,
+        template: &Template,
+        previous: &PreviousBuild,
+    ) -> std::result::Result<(), InsertError> {
+        let fits = self.follows == previous.last.as_ref().map(|last| last.id)
+            && self.template_updated_at == template.updated_at;
+        if fits { Ok(()) } else { Err(InsertError::PlanChanged) }
+    }
+}
+
+fn check_import(version: &Version, import: &Job) -> Result<()> {
     match import.status() {
         Status::Pending | Status::Running | Status::Canceling => {
             let text = format!(
                 "The provided template version is {}. Wait for it to complete importing!",
                 import.status()
             );
-            return Err(Error::new(StatusCode::NOT_ACCEPTABLE, text));
+            Err(Error::new(StatusCode::NOT_ACCEPTABLE, text))
         }
         Status::Failed | Status::Canceled => {
             let text = format!(
                 "The provided template version {:?} has failed to import: {:?}. You cannot build workspaces with it!",
                 version.name, import.error
             );
-            return Err(Error::bad_request(text));
+            Err(Error::bad_request(text))
         }
-        Status::Succeeded => {}
+        Status::Succeeded => Ok(()),
     }
-    if last.is_some() && previous.last_ended_at.is_none() {
+}
+
+fn check_workspace(workspace: &Workspace, previous: &PreviousBuild) -> Result<()> {
+    if previous.last.is_some() && previous.last_ended_at.is_none() {
         return Err(active());
     }
     if workspace.deleted {
         return Err(Error::conflict("Workspace is deleted and cannot be built."));
     }
-    extras(app, caller, template, request)?;
+    Ok(())
+}
 
-    let (definitions, values_before) =
-        build_inputs::list_parameters(tx, version.id, last.map(|last| last.id)).await?;
-    let given = parameters::GivenParameters {
-        transition: Some(request.transition),
-        preset: request.preset,
-        request: request.parameters.iter().map(|pair| (pair.name.as_str(), pair.value.as_str())).collect(),
-        last: last.map(|_| &values_before),
-    };
-    let flow = versions::tags::flow(Some(template));
-    let source = source::load(tx, flow, &version, import.file_id, workspace.owner_id, now).await?;
-    let values = parameters::resolve_with(tx, version.id, definitions, source.as_ref(), &given).await?;
-    let preset = match request.preset {
-        Some(id) => Some(id),
-        None => parameters::matching_preset(tx, version.id, &values).await?,
-    };
-    let tags = tags::resolve(tx, source.as_ref(), &version, &import, workspace.owner_id, &values).await?;
+/// Inserts a build. The caller has checked that the workspace may be started, stopped or deleted, and that the plan fits.
+pub async fn insert(
+    app: &App,
+    tx: &mut Tx,
+    caller: &Caller,
+    (workspace, previous): (&Workspace, &PreviousBuild),
+    request: &BuildRequest,
+    plan: &BuildPlan,
+    now: Timestamp,
+) -> Result<InsertedBuild> {
+    check_workspace(workspace, previous)?;
+    let BuildPlan { version, import, preset, values, tags, .. } = plan;
     let build_id = BuildId::random();
     let mut input = json!({
         "workspace_build_id": build_id,
@@ -151,16 +227,16 @@ pub async fn insert(
         "owner_credentials": owner_credentials(tx, caller, workspace).await?,
     });
     AuditContext::new(&workspace.name, &previous.owner_name, &caller.origin).store_in(&mut input);
-    let tag_set = Some(import.tag_set_id).filter(|_| import.tags == tags);
+    let tag_set = Some(import.tag_set_id).filter(|_| import.tags == *tags);
     let job = NewJob {
         id: JobId::random(),
         organization_id: workspace.organization_id,
         initiator_id: caller.user.id,
         automatic: is_automatic(caller.user.id, Some(request.reason)),
         kind: Type::WorkspaceBuild,
-        provisioner: import.provisioner,
+        provisioner: import.provisioner.clone(),
         file_id: import.file_id,
-        tags,
+        tags: tags.clone(),
         template_version_id: Some(version.id),
         workspace_build_id: Some(build_id),
         input: Document(input),
@@ -168,10 +244,10 @@ pub async fn insert(
     };
     jobs::insert_with_tag_set(tx, &job, tag_set, now).await?;
     let build =
-        write(tx, caller.user.id, (workspace, previous), request, &job, (&version, preset), &values, now)
+        write(tx, caller.user.id, (workspace, previous), request, &job, (version, *preset), values, now)
             .await?;
     let finished = request.orphan && finish_orphan(app, tx, workspace, &build, &job, now).await?;
-    Ok(InsertedBuild { build, job, finished, version_name: version.name })
+    Ok(InsertedBuild { build, job, finished, version_name: version.name.clone() })
 }
 
 /// What the build gets of the owner's credentials: nothing when another person requested it who may not act as the owner.
@@ -273,7 +349,7 @@ async fn write(
         reason: request.reason,
     };
     let build_number = last.map_or(0, |last| last.build_number) + 1;
-    builds::insert_numbered(tx, &new, build_number, now).await.map_err(|error| InsertError::from(error).0)?;
+    builds::insert_numbered(tx, &new, build_number, now).await.map_err(conflict)?;
     builds::insert_parameters(tx, id, values).await?;
     match (&request.state, last) {
         (Some(state), _) => builds::update_state(tx, id, state.clone()).await?,

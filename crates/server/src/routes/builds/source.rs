@@ -5,11 +5,12 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use coder_domain::Timestamp;
-use coder_domain::ids::{FileId, UserId};
+use coder_domain::ids::{FileId, OrganizationId, UserId};
 use coder_domain::parameter::Definition;
 use coder_source::{Flow, Inputs, Parameter, Template as ParsedTemplate};
+use coder_store::templates::version_details;
 use coder_store::templates::versions::Version;
-use coder_store::{Tx, files};
+use coder_store::{Store, Tx, files};
 use parking_lot::Mutex;
 
 use crate::http::{Error, Result};
@@ -21,39 +22,57 @@ use crate::routes::versions::tags as source;
 pub struct TemplateSource {
     template: Arc<ParsedTemplate>,
     inputs: Inputs,
+    /// The number of workspace tags that the import found.
+    pub imported_tags: usize,
 }
 
-/// Loads the source of a version; `None` when a build does not need it.
-pub async fn load(
+/// A source that a build needs, before it is parsed.
+pub struct UnparsedSource {
+    file: files::FileInfo,
+    owner: (UserId, OrganizationId),
+    inputs: Inputs,
+    imported_tags: usize,
+}
+
+/// Finds the source of a version; `None` when a build does not need it.
+pub async fn find(
     tx: &mut Tx,
     flow: Flow,
     version: &Version,
     file: FileId,
     owner: UserId,
     now: Timestamp,
-) -> Result<Option<TemplateSource>> {
+) -> Result<Option<UnparsedSource>> {
     if is_plain(file) {
         return Ok(None);
     }
-    let Some(info) = files::find(tx, file).await? else {
+    let Some(file) = files::find(tx, file).await? else {
         return Err(Error::bad_request("The source of the template version is missing; push it again."));
     };
-    let template = source::read(tx, &info).await?;
-    if !template.has_workspace_tags()
-        && !template.has_dependent_parameters()
-        && template.invalid_files().is_empty()
-    {
-        remember_plain(file);
-        return Ok(None);
-    }
     let variables = source::stored_variables(tx, version.id).await?;
-    let owner = match template.may_refer_to_owner() {
-        true => Some(owners::find(tx, owner, version.organization_id).await?),
-        false => None,
-    };
+    let imported_tags = version_details::list_workspace_tags(tx, version.id).await?.len();
     let (parameters, overridden) = Default::default();
-    let inputs = Inputs { flow, variables, parameters, overridden, owner, now };
-    Ok(Some(TemplateSource { template: Arc::new(template), inputs }))
+    let inputs = Inputs { flow, variables, parameters, overridden, owner: None, now };
+    Ok(Some(UnparsedSource { file, owner: (owner, version.organization_id), inputs, imported_tags }))
+}
+
+impl UnparsedSource {
+    /// Parses the source; `None` when a build does not need it. The caller has a place of [`crate::memory::Memory::work_place`].
+    pub async fn parse(self, store: &Store) -> Result<Option<TemplateSource>> {
+        let Self { file, owner: (owner, organization), mut inputs, imported_tags } = self;
+        let template = source::read(store, &file).await?;
+        if !template.has_workspace_tags()
+            && !template.has_dependent_parameters()
+            && template.invalid_files().is_empty()
+        {
+            remember_plain(file.id);
+            return Ok(None);
+        }
+        if template.may_refer_to_owner() {
+            inputs.owner = Some(owners::find(&mut store.reader().await?, owner, organization).await?);
+        }
+        Ok(Some(TemplateSource { template: Arc::new(template), inputs, imported_tags }))
+    }
 }
 
 impl TemplateSource {

@@ -10,7 +10,6 @@ use coder_store::workspaces::{self, Workspace};
 use coder_store::{Tx, jobs, transaction};
 use http::StatusCode;
 use http::header::{self, HeaderValue};
-use tokio::sync::Semaphore;
 
 use crate::audit::{Event, Kind, Verb};
 use crate::context::App;
@@ -19,16 +18,12 @@ use crate::http::params::Id;
 use crate::http::{Caller, Error, Json, NoContent, Result};
 use crate::routes::templates;
 
-/// Concurrent reads of states. Decrypting a state takes several copies in memory.
-static READING: Semaphore = Semaphore::const_new(1);
-
 /// `GET /workspacebuilds/{build}/state`
 pub async fn get(State(app): State<App>, caller: Caller, Id(id): Id<BuildId>) -> Result<Response> {
-    let mut tx = app.store.reader().await?;
-    let (build, _) = find(&mut tx, &caller, id).await?;
-    // The semaphore is never closed.
-    let _place = READING.acquire().await.ok();
-    let state = builds::find_state(&mut tx, build.id).await?.unwrap_or_default();
+    let (build, _) = find(&mut app.store.reader().await?, &caller, id).await?;
+    // Decrypting a state takes several copies in memory.
+    let _place = app.memory.work_place(caller.user.id).await?;
+    let state = builds::find_state(&mut app.store.reader().await?, build.id).await?.unwrap_or_default();
     let kind = (header::CONTENT_TYPE, HeaderValue::from_static("application/json"));
     Ok(([kind, (header::CACHE_CONTROL, HeaderValue::from_static("no-store"))], state).into_response())
 }

@@ -5,10 +5,7 @@ use std::collections::BTreeMap;
 
 use coder_domain::ids::UserId;
 use coder_domain::tags::{self, TagSet};
-use coder_store::Tx;
 use coder_store::jobs::Job;
-use coder_store::templates::version_details as details;
-use coder_store::templates::versions::Version;
 
 use super::source::TemplateSource;
 use crate::http::{Error, Result};
@@ -16,9 +13,7 @@ use crate::routes::versions::tags as import;
 
 /// Computes the tags of a build; without a source it has no workspace tags.
 pub async fn resolve(
-    tx: &mut Tx,
     source: Option<&TemplateSource>,
-    version: &Version,
     imported: &Job,
     owner: UserId,
     parameters: &BTreeMap<String, String>,
@@ -30,8 +25,7 @@ pub async fn resolve(
     let asked = found.tags.map_err(|errors| import::wrong(&errors))?;
     if !found.broken.is_empty() {
         // Terraform could read the file and this parser could not. Its tags must not be dropped silently.
-        let reported = details::list_workspace_tags(tx, version.id).await?;
-        if reported.len() > asked.len() {
+        if source.imported_tags > asked.len() {
             let answer = Error::bad_request("Unable to parse workspace tags.");
             return Err(found.broken.iter().fold(answer, |answer, file| answer.field("tags", file)));
         }

@@ -48,7 +48,7 @@ pub async fn download(
     let place = archive::place().await;
     let size = u64::try_from(file.size_bytes).unwrap_or_default();
     let convert = move |tar| archive::tar_to_zip(tar, size, limit, spool.file()).map(|()| spool);
-    let zip = stored_file::read(stored_file::Reader::Store(&app.store), &file, convert).await;
+    let zip = stored_file::read(&app.store, &file, convert).await;
     drop(place);
     let zip = zip?;
     let zip = zip.map_err(|e| Error::bad_request("The archive cannot be converted.").detail(e))?;

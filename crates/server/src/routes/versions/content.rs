@@ -23,6 +23,9 @@ use crate::http::{AccessUrl, Caller, Error, Json, Result};
 use crate::markdown::plain_text;
 use crate::routes::resources as shown;
 
+/// Descriptions of this length together, in bytes, are rendered in less than a millisecond.
+const SHORT_DESCRIPTIONS: usize = 16 << 10;
+
 /// A version whose import has ended. Before that, each route has another status (http-api 1.6).
 async fn ended(tx: &mut Tx, caller: &Caller, id: TemplateVersionId, early: StatusCode) -> Result<Version> {
     let version = find::by_id(tx, caller, id, Action::Read).await?;
@@ -76,7 +79,16 @@ pub async fn parameters(
 ) -> Result<Json<Vec<TemplateVersionParameter>>> {
     let mut tx = app.store.reader().await?;
     let version = ended(&mut tx, &caller, id, StatusCode::TOO_EARLY).await?;
-    Ok(Json(details::list_parameters(&mut tx, version.id).await?.into_iter().map(parameter).collect()))
+    let rows = details::list_parameters(&mut tx, version.id).await?;
+    drop(tx);
+    let length: usize = rows.iter().map(|row| row.description.len()).sum();
+    let render = move || rows.into_iter().map(parameter).collect();
+    if length <= SHORT_DESCRIPTIONS {
+        return Ok(Json(render()));
+    }
+    let _place = app.memory.work_place(caller.user.id).await?;
+    let rendered = tokio::task::spawn_blocking(render).await;
+    Ok(Json(rendered.map_err(|e| Error::internal("Internal error.", e))?))
 }
 
 fn parameter(row: details::Parameter) -> TemplateVersionParameter {

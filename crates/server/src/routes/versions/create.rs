@@ -60,11 +60,13 @@ pub async fn create(
     let flow = source_tags::flow(template.as_ref());
     let variables = source_tags::variables(&mut tx, template.as_ref(), &request.user_variable_values).await?;
     let file_id = file.id;
-    let read = source_tags::read(&mut tx, &file).await?;
-    // Evaluating takes time, so the connection is returned first.
+    // Parsing and evaluating take time, so the connection is returned first.
     drop(tx);
+    let place = app.memory.work_place(caller.user.id).await?;
+    let read = source_tags::read(&app.store, &file).await?;
     let requester = (caller.user.id, owners::caller(&caller, organization));
     let tags = source_tags::for_import(read, flow, variables, requester, &request.tags, now).await?;
+    drop(place);
     let mut job = NewJob {
         id: JobId::random(),
         organization_id: organization,

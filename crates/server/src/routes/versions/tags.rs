@@ -11,8 +11,7 @@ use coder_domain::tags::{self, TagSet};
 use coder_source::{Flow, Inputs, Owner, ReadError, TagError, Template};
 use coder_store::templates::Template as Row;
 use coder_store::templates::version_details as details;
-use coder_store::{Tx, files};
-use tokio::sync::Semaphore;
+use coder_store::{Store, Tx, files};
 
 use crate::http::{Error, Result};
 use crate::stored_file;
@@ -22,9 +21,6 @@ const MOST_NAMED: usize = 100;
 /// Longest part of a tag's key in an error, in characters.
 const LONGEST_NAMED: usize = 256;
 
-/// Concurrent reads of sources. A parsed source may take many times its length.
-static READING: Semaphore = Semaphore::const_new(2);
-
 /// The evaluated tags of a source.
 pub struct Evaluated {
     /// The tags, or the error of each tag without a value.
@@ -33,19 +29,18 @@ pub struct Evaluated {
     pub broken: Vec<String>,
 }
 
-/// Reads a stored source on a blocking thread, part by part.
-pub async fn read(tx: &mut Tx, file: &files::FileInfo) -> Result<Template> {
-    // The semaphore is never closed.
-    let _place = READING.acquire().await.ok();
+/// Reads a stored source on a blocking thread, part by part. A parsed source may take many times its length, so the caller has a place
+/// of [`crate::memory::Memory::work_place`], and no connection.
+pub async fn read(store: &Store, file: &files::FileInfo) -> Result<Template> {
     let mimetype = file.mimetype.clone();
     let work = move |archive| Template::read_from(archive, &mimetype);
-    stored_file::read(stored_file::Reader::Tx(tx), file, work).await?.map_err(|error| match error {
+    stored_file::read(store, file, work).await?.map_err(|error| match error {
         ReadError::MediaType(_) => Error::bad_request("Unsupported file type.").field("file_id", error),
         error => refused().field("file_id", error),
     })
 }
 
-/// Evaluates a source on a blocking thread.
+/// Evaluates a source on a blocking thread. The caller has a place as for [`read`].
 pub async fn evaluate(template: Arc<Template>, inputs: Inputs) -> Result<Evaluated> {
     let work = move || Evaluated {
         tags: template.workspace_tags(&inputs),

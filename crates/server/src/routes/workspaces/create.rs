@@ -2,8 +2,9 @@
 
 use axum::extract::State;
 use coder_api::workspaces::{AutomaticUpdates, CreateWorkspaceRequest, Workspace};
+use coder_domain::Timestamp;
 use coder_domain::build::Transition;
-use coder_domain::ids::{OrganizationId, WorkspaceId};
+use coder_domain::ids::{OrganizationId, UserId, WorkspaceId};
 use coder_domain::names;
 use coder_domain::rbac::{Action, Object, Resource};
 use coder_store::templates::{self as template_rows, version_details};
@@ -17,7 +18,7 @@ use crate::context::App;
 use crate::http::params::Names;
 use crate::http::{Caller, Error, Json, Result, WithWarnings, body};
 use crate::routes::builds::create::after;
-use crate::routes::builds::insert::{self, BuildRequest, InsertError, InsertedBuild};
+use crate::routes::builds::insert::{self, BuildPlan, BuildRequest, InsertError, InsertedBuild};
 use crate::routes::{organizations, stored_only, templates, users, versions};
 
 /// `POST /users/{user}/workspaces`
@@ -56,82 +57,14 @@ async fn create_one(
 ) -> Result<WithWarnings<body::Created<Workspace>>> {
     check(&request)?;
     let now = app.now();
-    let inserted: std::result::Result<(rows::Workspace, InsertedBuild), InsertError> =
-        transaction!(app.store, InsertError, |tx| {
-            let template = template_for(tx, caller, &request).await?;
-            if organization.is_some_and(|id| id != template.organization_id) {
-                return Err(Error::not_found().into());
-            }
-            let object =
-                Object::in_organization(Resource::Workspace, template.organization_id).owned_by(owner.id);
-            caller.require(Action::Create, object)?;
-            let member =
-                coder_store::organizations::find_member(tx, template.organization_id, owner.id).await?;
-            if member.is_none() {
-                return Err(Error::new(
-                    StatusCode::FORBIDDEN,
-                    "The owner does not belong to the template's organization.",
-                )
-                .into());
-            }
-            if !template.deprecated.is_empty() {
-                return Err(Error::bad_request(format!(
-                    "Template {:?} has been deprecated, and cannot be used to create a new workspace.",
-                    template.name
-                ))
-                .detail(&template.deprecated)
-                .into());
-            }
-            let policy = &template.settings;
-            if request.autostart_schedule.as_ref().is_some_and(|text| !text.is_empty())
-                && !policy.allow_user_autostart
-            {
-                return Err(Error::invalid(
-                    "schedule",
-                    "Autostart is not allowed for workspaces using this template.",
-                )
-                .into());
-            }
-            let default_ttl = Some(policy.default_ttl_ms).filter(|ttl| *ttl > 0);
-            let row = rows::Workspace {
-                id: WorkspaceId::random(),
-                organization_id: template.organization_id,
-                owner_id: owner.id,
-                template_id: template.id,
-                name: request.name.clone(),
-                autostart_schedule: request.autostart_schedule.clone().filter(|text| !text.is_empty()),
-                ttl_ms: request.ttl_ms.filter(|ttl| *ttl > 0 && policy.allow_user_autostop).or(default_ttl),
-                automatic_updates: request.automatic_updates.clone().unwrap_or_default().as_str().to_owned(),
-                favorite: false,
-                created_at: now,
-                updated_at: now,
-                last_used_at: now,
-                dormant_at: None,
-                deleting_at: None,
-                next_start_at: None,
-                deleted: false,
-            };
-            rows::insert(tx, &row).await.map_err(|error| settings::taken(&row.name, error))?;
-            let build_request = BuildRequest {
-                version: request.template_version_id,
-                preset: request.template_version_preset_id,
-                parameters: request.rich_parameter_values.clone(),
-                ..BuildRequest::new(Transition::Start)
-            };
-            Event::new(Verb::Create, Kind::Workspace, row.id.0, row.name.as_str())
-                .in_organization(row.organization_id)
-                .change("owner", "", &owner.username)
-                .change("template_id", (), row.template_id)
-                .change("autostart_schedule", (), &row.autostart_schedule)
-                .change("ttl_ms", (), row.ttl_ms)
-                .by(tx, caller, now)
-                .await?;
-            let previous = PreviousBuild { owner_name: owner.username.clone(), ..PreviousBuild::default() };
-            let inserted =
-                insert::insert(app, tx, caller, (&row, &template, &previous), &build_request, now).await?;
-            Ok((row, inserted))
-        });
-    let (row, inserted) = inserted.map_err(|failed| failed.0)?;
+    let mut attempts = 1..=insert::ATTEMPTS;
+    let (row, inserted) = loop {
+        attempts.next();
+        match plan_and_insert(app, caller, &owner, organization, &request, now).await {
+            Err(InsertError::PlanChanged) if !attempts.is_empty() => {}
+            result => break result?,
+        }
+    };
     after(app, &inserted);
     let warnings = stored_only::of_new_workspace(&request, row.ttl_ms);
     let mut view = view::load_one(app, &mut app.store.reader().await?, caller, row).await?;
@@ -142,6 +75,111 @@ async fn create_one(
     build.template_version_name.clear();
     (build.job.queue_position, build.job.queue_size) = (0, 0);
     Ok(WithWarnings(body::Created(view), warnings))
+}
+
+async fn plan_and_insert(
+    app: &App,
+    caller: &Caller,
+    owner: &accounts::User,
+    organization: Option<OrganizationId>,
+    request: &CreateWorkspaceRequest,
+    now: Timestamp,
+) -> std::result::Result<(rows::Workspace, InsertedBuild), InsertError> {
+    let build_request = BuildRequest {
+        version: request.template_version_id,
+        preset: request.template_version_preset_id,
+        parameters: request.rich_parameter_values.clone(),
+        ..BuildRequest::new(Transition::Start)
+    };
+    let previous = PreviousBuild { owner_name: owner.username.clone(), ..PreviousBuild::default() };
+    let mut tx = app.store.reader().await?;
+    let template = usable_template(&mut tx, caller, owner.id, organization, request).await?;
+    drop(tx);
+    let row = new_row(request, &template, owner.id, now);
+    let plan = BuildPlan::new(app, caller, (&row, &template, &previous), &build_request, now).await?;
+    let inserted = transaction!(app.store, InsertError, |tx| {
+        let template = usable_template(tx, caller, owner.id, organization, request).await?;
+        plan.require_fit(&template, &previous)?;
+        rows::insert(tx, &row).await.map_err(|error| settings::taken(&row.name, error))?;
+        Event::new(Verb::Create, Kind::Workspace, row.id.0, row.name.as_str())
+            .in_organization(row.organization_id)
+            .change("owner", "", &owner.username)
+            .change("template_id", (), row.template_id)
+            .change("autostart_schedule", (), &row.autostart_schedule)
+            .change("ttl_ms", (), row.ttl_ms)
+            .by(tx, caller, now)
+            .await?;
+        insert::insert(app, tx, caller, (&row, &previous), &build_request, &plan, now)
+            .await
+            .map_err(InsertError::from)
+    })?;
+    Ok((row, inserted))
+}
+
+/// The template, if the caller may make a workspace of it for this owner.
+async fn usable_template(
+    tx: &mut Tx,
+    caller: &Caller,
+    owner: UserId,
+    organization: Option<OrganizationId>,
+    request: &CreateWorkspaceRequest,
+) -> Result<template_rows::Template> {
+    let template = template_for(tx, caller, request).await?;
+    if organization.is_some_and(|id| id != template.organization_id) {
+        return Err(Error::not_found());
+    }
+    let object = Object::in_organization(Resource::Workspace, template.organization_id).owned_by(owner);
+    caller.require(Action::Create, object)?;
+    let member = coder_store::organizations::find_member(tx, template.organization_id, owner).await?;
+    if member.is_none() {
+        return Err(Error::new(
+            StatusCode::FORBIDDEN,
+            "The owner does not belong to the template's organization.",
+        ));
+    }
+    if !template.deprecated.is_empty() {
+        return Err(Error::bad_request(format!(
+            "Template {:?} has been deprecated, and cannot be used to create a new workspace.",
+            template.name
+        ))
+        .detail(&template.deprecated));
+    }
+    let has_schedule = request.autostart_schedule.as_ref().is_some_and(|text| !text.is_empty());
+    if has_schedule && !template.settings.allow_user_autostart {
+        return Err(Error::invalid(
+            "schedule",
+            "Autostart is not allowed for workspaces using this template.",
+        ));
+    }
+    Ok(template)
+}
+
+fn new_row(
+    request: &CreateWorkspaceRequest,
+    template: &template_rows::Template,
+    owner: UserId,
+    now: Timestamp,
+) -> rows::Workspace {
+    let policy = &template.settings;
+    let default_ttl = Some(policy.default_ttl_ms).filter(|ttl| *ttl > 0);
+    rows::Workspace {
+        id: WorkspaceId::random(),
+        organization_id: template.organization_id,
+        owner_id: owner,
+        template_id: template.id,
+        name: request.name.clone(),
+        autostart_schedule: request.autostart_schedule.clone().filter(|text| !text.is_empty()),
+        ttl_ms: request.ttl_ms.filter(|ttl| *ttl > 0 && policy.allow_user_autostop).or(default_ttl),
+        automatic_updates: request.automatic_updates.clone().unwrap_or_default().as_str().to_owned(),
+        favorite: false,
+        created_at: now,
+        updated_at: now,
+        last_used_at: now,
+        dormant_at: None,
+        deleting_at: None,
+        next_start_at: None,
+        deleted: false,
+    }
 }
 
 /// The preset that a build was made with, by name.

@@ -18,6 +18,7 @@ use crate::audit::{Event, Kind, Verb};
 use crate::context::App;
 use crate::http::params::Id;
 use crate::http::{Caller, Error, Json, NoContent, Result, WithWarnings};
+use crate::routes::builds::parameters::{GivenParameters, VersionParameters};
 use crate::routes::{announce, builds, stored_only, versions};
 
 const MINUTE_MS: i64 = 60_000;
@@ -197,16 +198,17 @@ pub async fn resolve_autostart(
     let latest =
         coder_store::workspaces::builds::find_latest(&mut tx, id).await?.ok_or_else(Error::not_found)?;
     let last = coder_store::workspaces::builds::list_parameters(&mut tx, latest.id).await?;
-    let given = builds::parameters::GivenParameters { last: Some(&last), ..Default::default() };
+    let given = GivenParameters { last: Some(last), ..Default::default() };
     let (version, import) =
         coder_store::workspaces::build_inputs::find_version(&mut tx, template.active_version_id)
             .await?
             .ok_or_else(Error::not_found)?;
     let flow = versions::tags::flow(Some(&template));
     let source =
-        builds::source::load(&mut tx, flow, &version, import.file_id, row.owner_id, app.now()).await?;
-    let outcome = builds::parameters::resolve(&mut tx, version.id, source.as_ref(), &given).await;
-    match outcome {
+        builds::source::find(&mut tx, flow, &version, import.file_id, row.owner_id, app.now()).await?;
+    let known = VersionParameters::find(&mut tx, version.id, &given).await?;
+    drop(tx);
+    match known.resolve(&app, caller.user.id, source, given).await {
         Ok(_) => Ok(Json(Resolved { parameter_mismatch: false })),
         Err(error) if error.status() == StatusCode::BAD_REQUEST => {
             Ok(Json(Resolved { parameter_mismatch: true }))
