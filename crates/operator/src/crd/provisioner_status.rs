@@ -109,6 +109,9 @@ pub struct KeyStatus {
     pub state: KeyState,
     /// Its name.
     pub name: String,
+    /// The beginning of the name as it was wanted when the key was made.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub base: Option<String>,
     /// Its id, once it exists.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub id: Option<String>,

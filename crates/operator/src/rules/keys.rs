@@ -76,6 +76,7 @@ pub enum Reason {
     KeyRefused,
     KeyChanged,
     TagsChanged,
+    NameChanged,
     OrganizationChanged,
     ControlPlaneChanged,
     Requested,
@@ -93,6 +94,7 @@ impl Reason {
             Self::KeyRefused => "the server does not know the key any more",
             Self::KeyChanged => "the key is not the one that was made",
             Self::TagsChanged => "the tags were changed",
+            Self::NameChanged => "key.name was changed",
             Self::OrganizationChanged => "the organization was changed",
             Self::ControlPlaneChanged => "the control plane was changed",
             Self::Requested => "the annotation coder.com/rotate-key was changed",
@@ -178,6 +180,12 @@ fn fits(wanted: &Wanted, key: &KeyStatus) -> bool {
     same_tags(&key.tags, &wanted.tags)
         && key.organization_id == wanted.organization_id
         && same_deployment(wanted, key)
+        && has_name(wanted, key)
+}
+
+/// Whether a key's name begins as it should. Names on the server do not differ by case.
+fn has_name(wanted: &Wanted, key: &KeyStatus) -> bool {
+    key.base.as_ref().is_none_or(|base| base.eq_ignore_ascii_case(&wanted.base))
 }
 
 /// Whether both are keys of one deployment. Its URL may change.
@@ -204,6 +212,9 @@ fn reason(wanted: &Wanted, observed: &Observed<'_>, active: &KeyStatus) -> Optio
     }
     if !same_tags(&active.tags, &wanted.tags) {
         return Some(Reason::TagsChanged);
+    }
+    if !has_name(wanted, active) {
+        return Some(Reason::NameChanged);
     }
     let Some(fingerprint) = observed.entries.get(&active.entry) else {
         return Some(Reason::SecretLost);
@@ -232,6 +243,8 @@ fn reason(wanted: &Wanted, observed: &Observed<'_>, active: &KeyStatus) -> Optio
 /// The active key with what is known of it by now: its address, and the fingerprint of a secret that the server accepts.
 fn corrected(wanted: &Wanted, observed: &Observed<'_>, active: &KeyStatus) -> KeyStatus {
     let mut key = active.clone();
+    // A key that another operator made keeps its name until the wanted one is changed.
+    key.base.get_or_insert_with(|| wanted.base.clone());
     key.url.clone_from(&wanted.url);
     key.control_plane.clone_from(&wanted.control_plane);
     if !wanted.deployment_id.is_empty() {
@@ -252,6 +265,7 @@ fn note(wanted: &Wanted, observed: &Observed<'_>, reason: Reason) -> Step {
     let pending = KeyStatus {
         state: KeyState::Pending,
         name: key_name(&wanted.base, &identity),
+        base: Some(wanted.base.clone()),
         id: None,
         entry: format!("{}-{}", wanted.entry, hash8(&identity)),
         fingerprint: None,

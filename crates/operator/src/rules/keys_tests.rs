@@ -190,8 +190,26 @@ fn a_new_pool_gets_one_key() {
 }
 
 #[test]
+fn a_key_of_another_operator_keeps_its_name_until_the_wanted_one_changes() {
+    let mut world = World::new();
+    world.settle();
+    world.keys[0].base = None;
+    world.settle();
+    world.assert_one_key();
+    let before = world.active();
+    assert_eq!(before.base.as_deref(), Some("builds-linux"));
+    "BUILDS-linux".clone_into(&mut world.wanted.base);
+    assert_eq!(world.step(), Step::Rest, "names do not differ by case");
+    "other".clone_into(&mut world.wanted.base);
+    world.settle();
+    world.assert_one_key();
+    assert!(world.active().name.starts_with("other-"), "{:?}", world.active());
+}
+
+#[test]
 fn each_change_rotates_before_it_deletes() {
     rotated_by(|world| drop(world.wanted.tags.insert("gpu".to_owned(), "yes".to_owned())));
+    rotated_by(|world| "builds-windows".clone_into(&mut world.wanted.base));
     rotated_by(|world| "org-2".clone_into(&mut world.wanted.organization_id));
     rotated_by(|world| world.wanted.rotate = Some("1".to_owned()));
     rotated_by(|world| {
