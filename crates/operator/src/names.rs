@@ -125,6 +125,12 @@ impl Names {
         }
     }
 
+    /// The name of the Secret with the password of a control plane's first user.
+    #[must_use]
+    pub fn initial_admin(&self) -> String {
+        fit("", &self.resource, "-initial-admin", OBJECT)
+    }
+
     /// The labels of everything that is made, which are also the selector of the pods.
     #[must_use]
     pub fn labels(&self) -> BTreeMap<String, String> {
@@ -206,7 +212,10 @@ mod tests {
                 prop_assert!(name.len() <= 63, "{name}");
                 prop_assert!(!name.ends_with(['-', '.']));
             }
-            prop_assert!(names.secret.len() <= 253);
+            let plane = Names::of_control_plane(&namespace, &resource);
+            for name in [&names.secret, &plane.secret, &plane.initial_admin()] {
+                prop_assert!(name.len() <= 253, "{name}");
+            }
             prop_assert!(!names.workload.contains('.'));
         }
 

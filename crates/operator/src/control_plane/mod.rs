@@ -221,8 +221,8 @@ impl Pass<'_> {
             self.find(Finding::no(ACCESS, "Disabled", "spec.operatorAccess.disabled is set")).await;
             return Ok(());
         }
-        let default = || format!("{}-operator-token", self.names.resource);
-        let name = wanted.generated_token_secret_name.clone().unwrap_or_else(default);
+        let given = wanted.generated_token_secret_name.clone().filter(|name| !name.is_empty());
+        let name = given.unwrap_or_else(|| self.names.secret.clone());
         if self.is_token_current(&name).await? {
             return self.publish(&name).await;
         }
@@ -291,7 +291,7 @@ impl Pass<'_> {
 
     /// The password of the first user, which people read from the same Secret.
     async fn password(&self, plane: &Plane<'_>, uid: &str) -> Result<Secret, Failure> {
-        let name = format!("{}-initial-admin", self.names.resource);
+        let name = self.names.initial_admin();
         let kept = entry(&self.ctx.kube, &self.names.namespace, &name, "password").await?;
         if let Some(kept) = kept.and_then(|kept| String::from_utf8(kept).ok()) {
             return Ok(Secret::new(kept));
