@@ -17,6 +17,7 @@ use parking_lot::Mutex;
 use crate::access::{Access, Clients};
 use crate::metrics::Metrics;
 use crate::queue::{PoolId, Queues};
+use crate::rules::conditions::Finding;
 use crate::rules::keys::Check;
 
 /// The name under which Events are reported.
@@ -43,6 +44,8 @@ pub(crate) struct Memory {
     pub(crate) access: Option<(Access, Coder)>,
     /// What the server said about the key with this fingerprint, and when.
     pub(crate) check: Option<(String, Timestamp, Check)>,
+    /// How long the server is left alone after a failure.
+    pub(crate) hold: Option<Hold>,
     /// When the deletion of the keys was first attempted.
     pub(crate) cleanup_since: Option<Timestamp>,
 }
@@ -50,8 +53,20 @@ pub(crate) struct Memory {
 impl Default for Memory {
     fn default() -> Self {
         let backoff = Backoff::new(Duration::from_secs(2), Duration::from_secs(120)).with_jitter();
-        Self { backoff, access: None, check: None, cleanup_since: None }
+        Self { backoff, access: None, check: None, hold: None, cleanup_since: None }
     }
+}
+
+/// A server that is left alone for a while: whatever starts a pass must not ask it sooner.
+#[derive(Clone, Debug)]
+pub(crate) struct Hold {
+    pub(crate) until: Timestamp,
+    /// Of the resource; a changed one is worth another attempt.
+    pub(crate) generation: Option<i64>,
+    /// Of the way to the server.
+    pub(crate) identity: String,
+    /// What the status says meanwhile.
+    pub(crate) finding: Finding,
 }
 
 /// An organization, and the deployment that it is in.

@@ -48,6 +48,12 @@ impl Failure {
         Self::new(Finding::no(kind, reason, message), retry)
     }
 
+    /// Whether the server failed, and not the API server.
+    #[must_use]
+    pub(crate) fn is_of_server(&self) -> bool {
+        matches!(self.finding.reason, "RateLimited" | "ControlPlaneUnavailable" | "ProvisionerKeyFailed")
+    }
+
     /// An object that could not be applied.
     #[must_use]
     pub(crate) fn object(error: &apply::Error) -> Self {

@@ -16,8 +16,8 @@ use k8s_openapi::api::rbac::v1::{Role, RoleBinding};
 use kube::core::NamespaceResourceScope;
 use kube::core::PartialObjectMeta;
 use kube::runtime::controller::{Config as ControllerConfig, Controller};
-use kube::runtime::reflector::{ObjectRef, Store};
-use kube::runtime::watcher;
+use kube::runtime::reflector::{self, ObjectRef, Store};
+use kube::runtime::{Predicate as _, PredicateConfig, WatchStreamExt as _, predicates, watcher};
 use kube::{Api, Client, Resource, ResourceExt as _};
 use parking_lot::Mutex;
 use serde::de::DeserializeOwned;
@@ -190,9 +190,18 @@ async fn lead(
     let (changes, changed) = mpsc::channel::<PoolId>(CHANGES);
     let queues = Queues::new(changes, Arc::clone(clock));
     let ctx = Arc::new(Context::new(kube.clone(), Arc::clone(clock), queues.clone(), state.metrics.clone()));
-    let pools: Api<CoderProvisioner> = api(kube, config);
-    let controller = Controller::new(pools, watcher::Config::default());
-    let store = controller.store();
+    let (store, writer) = reflector::store();
+    // The operator's own changes of the status start no pass: a pass that failed would be repeated at once.
+    let triggers = predicates::generation
+        .combine(predicates::labels)
+        .combine(predicates::annotations)
+        .combine(predicates::finalizers);
+    let pools = watcher(api::<CoderProvisioner>(kube, config), watcher::Config::default())
+        .default_backoff()
+        .reflect(writer)
+        .applied_objects()
+        .predicate_filter(triggers, PredicateConfig::default());
+    let controller = Controller::for_stream(pools, store.clone());
     *state.leading.lock() = Some((queues, store.clone()));
     let changed = futures_util::stream::unfold(changed, |mut changed| async move {
         let (namespace, name) = changed.recv().await?;

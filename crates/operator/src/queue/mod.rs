@@ -74,6 +74,13 @@ impl Queues {
         reader.register(pool, interest)
     }
 
+    /// Reads the queue of a pool early, because what is known about its daemons is out of date.
+    pub(crate) fn look(&self, pool: &PoolId) {
+        for reader in self.readers.lock().values() {
+            reader.look(pool);
+        }
+    }
+
     /// Forgets a pool; a reader without pools ends.
     pub(crate) fn forget(&self, pool: &PoolId) {
         self.readers.lock().retain(|_, reader| reader.forget(pool));

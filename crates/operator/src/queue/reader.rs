@@ -21,12 +21,15 @@ const ROWS: u32 = 100_000;
 /// How old the list of daemons may become while the jobs do not change.
 const DAEMONS_AFTER: SignedDuration = SignedDuration::from_secs(10);
 
+/// Least time between two reads, however many pools ask for one.
+const LEAST_PAUSE: Duration = Duration::from_millis(500);
+
 /// The reader of one organization's queue.
 pub(super) struct Reader {
     client: Coder,
     organization: OrganizationId,
     state: Mutex<State>,
-    /// Wakes the loop when a pool was registered or the last one left.
+    /// Wakes the loop when a pool was registered or wants to know more, or when the last one left.
     woken: Notify,
 }
 
@@ -35,6 +38,8 @@ struct State {
     pools: BTreeMap<PoolId, Interest>,
     demands: BTreeMap<PoolId, Arc<Demand>>,
     has_ended: bool,
+    /// A pool has seen that the known daemons are out of date.
+    is_outdated: bool,
 }
 
 /// What was read last.
@@ -58,6 +63,15 @@ impl Reader {
             self.woken.notify_one();
         }
         state.demands.get(pool).cloned()
+    }
+
+    /// Reads early if the pool is one of this reader.
+    pub(super) fn look(&self, pool: &PoolId) {
+        let mut state = self.state.lock();
+        if state.pools.contains_key(pool) {
+            state.is_outdated = true;
+            self.woken.notify_one();
+        }
     }
 
     /// Returns whether other pools are left.
@@ -88,34 +102,38 @@ impl Reader {
                 }
                 state.pools.values().map(|pool| pool.every).min().unwrap_or(Duration::from_secs(10))
             };
-            let pause = match self.read(&mut known, clock.now()).await {
+            let (least, pause) = match self.read(&mut known, clock.now()).await {
                 Ok(jobs) => {
                     backoff.reset();
                     self.publish(Ok((&jobs, &known.daemons)), &changes).await;
-                    every
+                    (LEAST_PAUSE, every)
                 }
                 Err(error) => {
                     tracing::warn!(%error, organization_id = %self.organization, "cannot read the queue");
                     self.publish(Err(&error), &changes).await;
-                    every.max(backoff.next_delay())
+                    // A server in trouble is not asked more often because pools want to know more.
+                    let delay = backoff.next_delay();
+                    (delay, every.max(delay))
                 }
             };
+            tokio::time::sleep(least).await;
             tokio::select! {
-                () = tokio::time::sleep(pause) => {}
+                () = tokio::time::sleep(pause.saturating_sub(least)) => {}
                 () = self.woken.notified() => {}
             }
         }
     }
 
-    /// The jobs; the daemons are read again only when the jobs show that they changed, or after a while.
+    /// The jobs; the daemons are read again only when the jobs show that they changed, when a pool asked, or after a while.
     async fn read(&self, known: &mut Known, now: Timestamp) -> Result<Vec<ProvisionerJob>, Error> {
         let status = ["pending", "running", "canceling"].map(str::to_owned).to_vec();
         let filter = JobFilter { limit: Some(ROWS), status, ..JobFilter::default() };
         let jobs = self.client.jobs(self.organization, &filter).await?;
         let workers: BTreeSet<DaemonId> = jobs.iter().filter_map(|job| job.worker_id).collect();
         let has_waiting = jobs.iter().any(|job| job.status == Status::Pending);
+        let is_outdated = std::mem::take(&mut self.state.lock().is_outdated);
         let is_old = known.read_at.is_none_or(|at| now.duration_since(at) >= DAEMONS_AFTER);
-        if is_old || has_waiting || workers != known.workers {
+        if is_outdated || is_old || has_waiting || workers != known.workers {
             let filter = DaemonFilter { limit: Some(ROWS), ..DaemonFilter::default() };
             known.daemons = self.client.daemons(self.organization, &filter).await?;
             known.workers = workers;

@@ -22,7 +22,7 @@ use crate::rules::victims;
 /// Most daemons in the status.
 const SHOWN: usize = 100;
 /// How often daemons are looked at when nothing is scaled.
-const LOOK_EVERY: Duration = Duration::from_secs(15);
+const LOOK_EVERY: Duration = Duration::from_secs(5);
 /// The annotation that decides which pods a ReplicaSet removes first.
 const COST: &str = "controller.kubernetes.io/pod-deletion-cost";
 /// The annotations that keep two autoscalers of nodes from removing a pod.
@@ -93,6 +93,11 @@ impl Pass<'_> {
         self.status.waiting_jobs = i32::try_from(waiting).unwrap_or(i32::MAX);
         self.status.daemons = members.iter().take(SHOWN).map(shown).collect();
         self.status.daemons.sort_by(|one, other| one.pod.cmp(&other.pod));
+        // A pod becomes ready when its daemon has joined, so the list of daemons is older than the pods.
+        let is_known = demand.is_some_and(|demand| demand.error.is_none());
+        if is_known && self.status.connected < self.status.ready_replicas {
+            self.ctx.queues.look(&self.id);
+        }
     }
 
     /// Marks pods so that nothing removes a busy daemon: for ReplicaSets, budgets and autoscalers of nodes.
@@ -122,6 +127,28 @@ impl Pass<'_> {
         }
         Ok(())
     }
+}
+
+/// Why a pod does not run, in the words of the scheduler or of the kubelet.
+pub(super) fn problem(pod: &Pod) -> Option<String> {
+    let status = pod.status.as_ref()?;
+    let unscheduled = status.conditions.iter().flatten().find(|condition| {
+        condition.type_ == "PodScheduled" && condition.reason.as_deref() == Some("Unschedulable")
+    });
+    if let Some(condition) = unscheduled {
+        let message = condition.message.as_deref().unwrap_or_default();
+        return Some(format!("pod {}: Unschedulable: {message}", pod.name_any()));
+    }
+    let statuses = [&status.init_container_statuses, &status.container_statuses];
+    let waiting =
+        statuses.into_iter().flatten().flatten().filter_map(|status| status.state.as_ref()?.waiting.as_ref());
+    waiting.into_iter().find_map(|waiting| {
+        let reason = waiting.reason.as_deref()?;
+        // Every pod waits for these for a moment.
+        let is_normal = matches!(reason, "ContainerCreating" | "PodInitializing");
+        let message = waiting.message.as_deref().unwrap_or_default();
+        (!is_normal).then(|| format!("pod {}: {reason}: {message}", pod.name_any()))
+    })
 }
 
 fn has_ended(pod: &Pod) -> bool {

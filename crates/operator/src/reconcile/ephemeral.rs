@@ -69,7 +69,10 @@ impl Pass<'_> {
             apply(&self.ctx.kube, &self.uid, workload::job(pool, &random[..8])).await?;
             self.ctx.metrics.scaled();
         }
-        self.mark(&members, &[]).await?;
+        // Before the first answer about the queue, marks of an earlier operator are right.
+        if demand.is_some() || reached.access.token.is_none() {
+            self.mark(&members, &[]).await?;
+        }
         self.report_members(&members, demand);
         let ready = self.status.ready_replicas;
         let finding = match (wanted, ready) {
@@ -79,12 +82,12 @@ impl Pass<'_> {
                 Finding::yes(WORKLOAD, "MinimumReplicasReady", format!("{ready} of {wanted} pods are ready"))
             }
         };
-        self.find(finding).await;
+        self.find(finding);
         let updating = active
             .iter()
             .any(|job| !is_current(job))
             .then(|| "daemons of an older template finish their jobs".to_owned());
-        self.find_daemons(unknown_daemons(demand, reached), updating).await;
+        self.find_daemons(unknown_daemons(demand, reached), updating);
         Ok(())
     }
 

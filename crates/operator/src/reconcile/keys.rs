@@ -41,10 +41,10 @@ impl Pass<'_> {
                 Retry::After(Duration::from_secs(15)),
             ));
         };
-        self.find(Finding::yes(SECRET, "SecretReady", "the existing key is there")).await;
+        self.find(Finding::yes(SECRET, "SecretReady", "the existing key is there"));
         match self.check(reached, &Secret::new(text), false).await? {
             Check::Valid { id, organization_id, tags } => {
-                self.find(Finding::yes(KEY, "ProvisionerKeyReady", "the server accepts the key")).await;
+                self.find(Finding::yes(KEY, "ProvisionerKeyReady", "the server accepts the key"));
                 self.status.organization_id = Some(organization_id);
                 self.status.provisioner_key_id = Some(id.clone());
                 self.status.provisioner_key_name = None;
@@ -343,8 +343,8 @@ impl Pass<'_> {
         let active = self.status.keys.iter().find(|key| key.state == KeyState::Active).cloned();
         let active = active
             .ok_or_else(|| Failure::from(Finding::no(KEY, "ProvisionerKeyFailed", "there is no key")))?;
-        self.find(Finding::yes(KEY, "ProvisionerKeyReady", format!("the key is {:?}", active.name))).await;
-        self.find(Finding::yes(SECRET, "SecretReady", "the Secret has the key")).await;
+        self.find(Finding::yes(KEY, "ProvisionerKeyReady", format!("the key is {:?}", active.name)));
+        self.find(Finding::yes(SECRET, "SecretReady", "the Secret has the key"));
         if let Some(age) = wanted.rotate_after
             && let Some(created) = active.created_at.as_ref().and_then(|text| text.parse().ok())
         {

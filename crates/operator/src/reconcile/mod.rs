@@ -24,12 +24,12 @@ use crate::crd::CoderProvisioner;
 use crate::names::FINALIZER;
 pub(crate) use objects::remove;
 use pass::Pass;
-use resource::{Error, RESYNC, add_finalizer, pool_id};
+use resource::{Error, RESYNC, add_finalizer, pool_id, read};
 
 /// One pass.
 ///
 /// # Errors
-/// Status or finalizer cannot be written.
+/// The resource cannot be read, or its status or finalizer cannot be written.
 pub(crate) async fn reconcile(pool: Arc<CoderProvisioner>, ctx: Arc<Context>) -> Result<Action, Error> {
     let started = std::time::Instant::now();
     let result = run(&pool, &ctx).await;
@@ -37,7 +37,12 @@ pub(crate) async fn reconcile(pool: Arc<CoderProvisioner>, ctx: Arc<Context>) ->
     result
 }
 
-async fn run(pool: &CoderProvisioner, ctx: &Context) -> Result<Action, Error> {
+async fn run(known: &CoderProvisioner, ctx: &Context) -> Result<Action, Error> {
+    // The watch may not have the last status yet, and with it the keys that the last pass made.
+    let Some(pool) = &read(ctx, known).await? else {
+        ctx.forget(&pool_id(known));
+        return Ok(Action::await_change());
+    };
     if pool.meta().deletion_timestamp.is_some() {
         return cleanup::run(ctx, pool).await;
     }

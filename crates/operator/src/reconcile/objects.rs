@@ -68,10 +68,10 @@ impl Pass<'_> {
         }
         self.status.workspace_namespaces = wanted.into_iter().collect();
         if let Some(problem) = problems.into_iter().next() {
-            self.find(problem).await;
+            self.find(problem);
             self.within(std::time::Duration::from_secs(60));
         } else {
-            self.find(Finding::yes(RBAC, "Granted", "templates have their permissions")).await;
+            self.find(Finding::yes(RBAC, "Granted", "templates have their permissions"));
         }
         Ok(())
     }

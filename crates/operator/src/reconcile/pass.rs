@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 use std::time::Duration;
 
 use coder_api::client::Client as Coder;
+use jiff::SignedDuration;
 use k8s_openapi::api::core::v1::ObjectReference;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::OwnerReference;
 use kube::runtime::controller::Action;
@@ -11,7 +12,7 @@ use kube::{Resource as _, ResourceExt as _};
 
 use super::resource::{Error, RESYNC, pool_id};
 use crate::access::{self, Access};
-use crate::context::{Context, Organization};
+use crate::context::{Context, Hold, Organization};
 use crate::crd::{CoderProvisioner, CoderProvisionerStatus};
 use crate::failure::{Failure, Retry};
 use crate::names::Names;
@@ -33,7 +34,10 @@ pub(super) struct Pass<'a> {
     /// When the next pass is due at the latest.
     pub(super) next: Duration,
     /// The way to the server, once it is known.
-    pub(super) server: Option<Reached>,
+    server: Option<Reached>,
+    /// What is known about the parts, before it is entered into the status: a part that is found good first and bad later has
+    /// not changed twice.
+    findings: Vec<Finding>,
 }
 
 /// The way to a server.
@@ -65,6 +69,7 @@ impl<'a> Pass<'a> {
             status: resource.status.clone().unwrap_or_default(),
             next: RESYNC,
             server: None,
+            findings: Vec::new(),
         }
     }
 
@@ -73,13 +78,20 @@ impl<'a> Pass<'a> {
         self.next = self.next.min(time);
     }
 
-    /// Enters a finding into the status; an Event tells about it when it is news.
-    pub(super) async fn find(&mut self, finding: Finding) {
-        let generation = self.resource.meta().generation;
-        let is_news =
-            conditions::set(&mut self.status.conditions, &finding, generation, self.ctx.clock.now());
-        if is_news && !finding.is_true {
-            self.ctx.event(&self.about, true, finding.reason, &finding.message).await;
+    /// Notes what became of a part. A later finding about the same part replaces it.
+    pub(super) fn find(&mut self, finding: Finding) {
+        self.findings.retain(|known| known.kind != finding.kind);
+        self.findings.push(finding);
+    }
+
+    /// Enters the findings into the status. An Event tells about a problem that is news.
+    pub(super) async fn enter_findings(&mut self) {
+        let (generation, now) = (self.resource.meta().generation, self.ctx.clock.now());
+        for finding in std::mem::take(&mut self.findings) {
+            let is_news = conditions::set(&mut self.status.conditions, &finding, generation, now);
+            if is_news && !finding.is_true {
+                self.ctx.event(&self.about, true, finding.reason, &finding.message).await;
+            }
         }
     }
 
@@ -92,16 +104,19 @@ impl<'a> Pass<'a> {
         let outcome = self.steps().await;
         match outcome {
             Ok(()) => {
-                self.ctx.remember(&self.id, |memory| memory.backoff.reset());
+                self.ctx.remember(&self.id, |memory| {
+                    memory.backoff.reset();
+                    memory.hold = None;
+                });
                 self.status.observed_generation = self.resource.meta().generation;
             }
-            Err(failure) => self.fail(failure).await,
+            Err(failure) => self.fail(failure),
         }
         self.conclude().await?;
         Ok(Action::requeue(self.next))
     }
 
-    async fn fail(&mut self, failure: Failure) {
+    fn fail(&mut self, failure: Failure) {
         tracing::info!(
             namespace = self.id.0,
             provisioner = self.id.1,
@@ -114,12 +129,41 @@ impl<'a> Pass<'a> {
             Retry::Backoff => self.ctx.remember(&self.id, |memory| memory.backoff.next_delay()),
         };
         self.ctx.metrics.failed(failure.finding.reason);
+        if failure.retry == Retry::Backoff && failure.is_of_server() {
+            self.hold(&failure.finding, delay);
+        }
         self.within(delay);
-        self.find(failure.finding).await;
+        self.find(failure.finding);
+    }
+
+    /// Notes that the server is left alone for a while.
+    fn hold(&self, finding: &Finding, delay: Duration) {
+        let Some(server) = &self.server else { return };
+        let until = self.ctx.clock.now() + SignedDuration::try_from(delay).unwrap_or(SignedDuration::ZERO);
+        let hold = Hold {
+            until,
+            generation: self.resource.meta().generation,
+            identity: server.access.identity(),
+            finding: finding.clone(),
+        };
+        self.ctx.remember(&self.id, |memory| memory.hold = Some(hold));
+    }
+
+    /// Ends the pass if the server is to be left alone, unless the resource or the token was changed meanwhile.
+    fn respect_hold(&self, reached: &Reached) -> Result<(), Failure> {
+        let Some(hold) = self.ctx.remember(&self.id, |memory| memory.hold.clone()) else { return Ok(()) };
+        let left = hold.until.duration_since(self.ctx.clock.now());
+        let is_same =
+            hold.generation == self.resource.meta().generation && hold.identity == reached.access.identity();
+        match Duration::try_from(left) {
+            Ok(left) if is_same && !left.is_zero() => Err(Failure::new(hold.finding, Retry::After(left))),
+            _ => Ok(()),
+        }
     }
 
     async fn steps(&mut self) -> Result<(), Failure> {
         let reached = self.reach().await?;
+        self.respect_hold(&reached)?;
         let key = if self.resource.spec.key.existing_secret_ref.is_some() {
             self.existing_key(&reached).await?
         } else {
@@ -151,10 +195,9 @@ impl<'a> Pass<'a> {
             CONTROL_PLANE,
             "ControlPlaneAvailable",
             format!("the server is {}", access.url),
-        ))
-        .await;
+        ));
         if access.token.is_some() {
-            self.find(Finding::yes(ACCESS, "OperatorAccessReady", "the token is there")).await;
+            self.find(Finding::yes(ACCESS, "OperatorAccessReady", "the token is there"));
         } else {
             conditions::clear(&mut self.status.conditions, ACCESS);
         }
@@ -181,7 +224,7 @@ impl<'a> Pass<'a> {
             Ok(()) => {
                 let finding =
                     Finding::yes(ENTITLED, "Entitled", "the server accepts external provisioner daemons");
-                self.find(finding).await;
+                self.find(finding);
             }
             Err((reason, message)) => {
                 self.ctx.doubt_organization(&reached.access, name);

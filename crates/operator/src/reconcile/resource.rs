@@ -10,9 +10,9 @@ use crate::context::Context;
 use crate::crd::CoderProvisioner;
 use crate::names::FINALIZER;
 
-/// Why a pass could not even write its result. Everything else is in the status.
+/// Why a pass could not even begin, or write its result. Everything else is in the status.
 #[derive(Debug, thiserror::Error)]
-#[error("cannot write {what}")]
+#[error("cannot {what}")]
 pub(crate) struct Error {
     pub(super) what: &'static str,
     #[source]
@@ -29,6 +29,12 @@ pub(super) fn pool_id(pool: &CoderProvisioner) -> crate::queue::PoolId {
 
 pub(super) fn api(ctx: &Context, pool: &CoderProvisioner) -> Api<CoderProvisioner> {
     Api::namespaced(ctx.kube.clone(), &pool.namespace().unwrap_or_default())
+}
+
+/// The resource as it is now; none if it does not exist any more.
+pub(super) async fn read(ctx: &Context, pool: &CoderProvisioner) -> Result<Option<CoderProvisioner>, Error> {
+    let found = api(ctx, pool).get_opt(&pool.name_any()).await;
+    found.map_err(|source| Error { what: "read the resource", source })
 }
 
 pub(super) async fn add_finalizer(ctx: &Context, pool: &CoderProvisioner) -> Result<(), Error> {
@@ -48,6 +54,6 @@ pub(super) async fn write_finalizers(
     match api(ctx, pool).patch(&pool.name_any(), &PatchParams::default(), &patch).await {
         Ok(_) => Ok(()),
         Err(kube::Error::Api(status)) if status.code == 404 => Ok(()),
-        Err(source) => Err(Error { what: "the finalizer", source }),
+        Err(source) => Err(Error { what: "write the finalizer", source }),
     }
 }

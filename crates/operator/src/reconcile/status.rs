@@ -14,6 +14,7 @@ impl Pass<'_> {
     /// Enters the summary and writes the status.
     pub(super) async fn conclude(&mut self) -> Result<(), Error> {
         self.status.selector = Some(self.names.selector());
+        self.enter_findings().await;
         let summary = conditions::summary(&self.status.conditions);
         self.status.phase = Some(
             match (summary.is_true, self.status.desired_replicas, self.status.replicas) {
@@ -23,7 +24,8 @@ impl Pass<'_> {
             }
             .to_owned(),
         );
-        self.find(summary).await;
+        self.find(summary);
+        self.enter_findings().await;
         self.write_status().await
     }
 
@@ -32,7 +34,7 @@ impl Pass<'_> {
         if self.resource.status.as_ref() == Some(&self.status) {
             return Ok(());
         }
-        self.patch_status().await.map_err(|source| Error { what: "the status", source })
+        self.patch_status().await.map_err(|source| Error { what: "write the status", source })
     }
 
     /// Writes the keys at once, before what a crash must not make forgotten.
@@ -60,7 +62,7 @@ impl Pass<'_> {
     }
 
     /// Whether daemons are connected, and whether pods are being replaced.
-    pub(super) async fn find_daemons(&mut self, is_known: Option<String>, updating: Option<String>) {
+    pub(super) fn find_daemons(&mut self, is_known: Option<String>, updating: Option<String>) {
         let (connected, wanted) = (self.status.connected, self.status.ready_replicas);
         let finding = match is_known {
             Some(why) => Finding::no(DAEMONS, "Unknown", why),

@@ -11,7 +11,7 @@ use kube::api::{DeleteParams, ListParams};
 use kube::{Api, Resource as _, ResourceExt as _};
 use serde_json::{Value, json};
 
-use super::daemons::{Member, activity};
+use super::daemons::{Member, activity, problem};
 use super::pass::{ActiveKey, Pass, Reached};
 use crate::apply::apply;
 use crate::crd::provisioner::{Mode, UpdateType};
@@ -139,7 +139,10 @@ impl Pass<'_> {
         } else {
             Some(wanted)
         };
-        self.mark(&members, &leaving.pods).await?;
+        // Before the first answer about the queue, marks of an earlier operator are right.
+        if demand.is_some() || reached.access.token.is_none() {
+            self.mark(&members, &leaving.pods).await?;
+        }
         let is_held = self.is_held(pool, live.as_ref(), &members);
         if self.status.autoscaling.is_some() && replicas.is_some_and(|replicas| replicas != present) {
             let note = format!(
@@ -156,10 +159,14 @@ impl Pass<'_> {
         self.report_members(&members, demand);
         let status = applied.data.get("status").cloned().unwrap_or_default();
         let generation = applied.metadata.generation;
-        self.find_workload(&status, generation, replicas.unwrap_or(present), is_held).await;
+        let pods = Pods {
+            replicas: replicas.unwrap_or(present),
+            problem: members.iter().find_map(|member| problem(&member.pod)),
+        };
+        self.find_workload(&status, generation, pods, is_held);
         let unknown = unknown_daemons(demand, reached);
         let updating = updating(&status, generation, is_held);
-        self.find_daemons(unknown, updating).await;
+        self.find_daemons(unknown, updating);
         Ok(())
     }
 
@@ -260,10 +267,15 @@ impl Pass<'_> {
         true
     }
 
-    async fn find_workload(&mut self, status: &Value, generation: Option<i64>, replicas: i32, is_held: bool) {
+    fn find_workload(&mut self, status: &Value, generation: Option<i64>, pods: Pods, is_held: bool) {
+        let Pods { replicas, problem } = pods;
         let number = |field: &str| status.get(field).and_then(Value::as_i64).unwrap_or(0);
         let is_seen = generation.is_none_or(|generation| number("observedGeneration") >= generation);
         let ready = number("readyReplicas");
+        if ready < i64::from(replicas) {
+            // The Deployment does not change when a pod gets another problem.
+            self.within(Duration::from_secs(10));
+        }
         let finding = if replicas == 0 {
             Finding::yes(WORKLOAD, "ScaledToZero", "no daemons are needed")
         } else if ready >= i64::from(replicas) && is_seen {
@@ -271,16 +283,22 @@ impl Pass<'_> {
                 if is_held { "ready; a change waits for busy daemons" } else { "all pods are ready" };
             Finding::yes(WORKLOAD, "MinimumReplicasReady", message)
         } else if ready > 0 {
-            Finding::yes(WORKLOAD, "SomeReplicasReady", format!("{ready} of {replicas} pods are ready"))
+            let cause = problem.map(|problem| format!("; {problem}")).unwrap_or_default();
+            Finding::yes(
+                WORKLOAD,
+                "SomeReplicasReady",
+                format!("{ready} of {replicas} pods are ready{cause}"),
+            )
         } else {
-            let problem = status.get("conditions").and_then(Value::as_array).into_iter().flatten();
-            let problem = problem
+            let refused = status.get("conditions").and_then(Value::as_array).into_iter().flatten();
+            let refused = refused
                 .filter(|condition| condition["type"] == json!("ReplicaFailure"))
-                .find_map(|condition| condition["message"].as_str());
-            let message = problem.map_or_else(|| format!("0 of {replicas} pods are ready"), str::to_owned);
+                .find_map(|condition| condition["message"].as_str().map(str::to_owned));
+            let cause = refused.or(problem).map(|cause| format!("; {cause}")).unwrap_or_default();
+            let message = format!("0 of {replicas} pods are ready{cause}");
             Finding::no(WORKLOAD, "NoReplicasReady", message)
         };
-        self.find(finding).await;
+        self.find(finding);
     }
 
     /// Removes ephemeral daemons after the mode was changed. Busy ones finish within their grace.
@@ -299,6 +317,12 @@ impl Pass<'_> {
         }
         Ok(())
     }
+}
+
+/// The pods that there should be, and why one of them does not run.
+struct Pods {
+    replicas: i32,
+    problem: Option<String>,
 }
 
 /// What leaves when a pool shrinks.
