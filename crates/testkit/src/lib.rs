@@ -1,10 +1,13 @@
 //! Helpers of tests and benches: waiting for a condition, the replay of a corpus, and with the feature `server` a server on
-//! loopback, a scripted daemon, faulty streams, a proxy that disconnects, random numbers with a seed, and the load driver.
+//! loopback, a scripted daemon, faulty streams, a proxy that disconnects, random numbers with a seed, the load driver, and with the feature
+//! `kubernetes` a cluster.
 //! It is only a dev-dependency, or a program of its own.
 
 pub mod corpus;
 #[cfg(feature = "server")]
 pub mod daemon;
+#[cfg(feature = "kubernetes")]
+pub mod kubernetes;
 #[cfg(feature = "server")]
 pub mod load;
 #[cfg(feature = "server")]

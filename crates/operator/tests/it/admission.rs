@@ -5,7 +5,7 @@ use kube::api::{Patch, PatchParams, PostParams};
 use kube::core::{ApiResource, DynamicObject, GroupVersionKind};
 use serde_json::{Value, json};
 
-use crate::cluster::{Cluster, cluster};
+use coder_testkit::kubernetes::{Cluster, cluster};
 
 async fn create(
     cluster: &Cluster,
@@ -75,7 +75,13 @@ async fn what_can_never_work_is_refused_with_a_reason() {
         (json!({"coder": {"url": "https://a.example.com"}}), "coder.tokenSecretRef is required"),
         (json!({"coder": {"url": "ftp://a.example.com", "tokenSecretRef": {"name": "t"}}}), "coder.url"),
         (with(json!({"replicas": -3})), "spec.replicas"),
-        (with(json!({"key": {"name": "k".repeat(79)}})), "spec.key.name"),
+        (with(json!({"key": {"name": "k".repeat(65)}})), "spec.key.name"),
+        (with(json!({"key": {"name": "a/b"}})), "spec.key.name"),
+        (with(json!({"key": {"name": ""}})), "spec.key.name"),
+        (with(json!({"organizationName": "o".repeat(129)})), "spec.organizationName"),
+        (with(json!({"terminationGracePeriodSeconds": -1})), "spec.terminationGracePeriodSeconds"),
+        (with(json!({"autoscaling": {"maxReplicas": 0}})), "maxReplicas"),
+        (with(json!({"autoscaling": {}})), "maxReplicas"),
         (with(json!({"key": {"name": "Built-In"}})), "reserved"),
         (with(json!({"tags": {"scope": "user"}})), "scope=user"),
         (
@@ -125,9 +131,11 @@ async fn the_examples_are_accepted() {
     let namespace = cluster.namespace().await;
     let admin = cluster.admin().await;
     for name in ["pool", "official", "key", "server"] {
-        for mut object in crate::cluster::documents(&format!("../examples/kubernetes/operator/{name}.yaml")) {
+        for mut object in
+            coder_testkit::kubernetes::documents(&format!("../examples/kubernetes/operator/{name}.yaml"))
+        {
             object["metadata"]["namespace"] = json!(namespace);
-            crate::cluster::apply(&admin, object).await;
+            coder_testkit::kubernetes::apply(&admin, object).await;
         }
     }
 }

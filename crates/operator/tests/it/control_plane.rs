@@ -7,8 +7,8 @@ use kube::api::DeleteParams;
 use kube::{Api, ResourceExt as _};
 use serde_json::json;
 
-use crate::cluster::apply;
 use crate::world::World;
+use coder_testkit::kubernetes::apply;
 
 #[tokio::test]
 async fn one_manifest_makes_a_server_and_its_volume_outlives_it() {

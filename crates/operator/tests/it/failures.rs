@@ -7,8 +7,9 @@ use serde_json::json;
 
 use coder_operator::crd::CoderControlPlane;
 
-use crate::cluster::apply;
+use crate::kubelet::BROKEN_IMAGE;
 use crate::world::World;
+use coder_testkit::kubernetes::apply;
 
 #[tokio::test]
 async fn a_control_plane_that_comes_later_is_noticed() {
@@ -123,5 +124,55 @@ async fn a_server_that_does_not_answer_leaves_the_pods_alone() {
     world.patch_pool("linux", json!({"spec": {"coder": {"url": world.server.url()}}})).await;
     world.until_condition("linux", "Ready", "True", "AllPartsReady").await;
     assert_eq!(world.keys().await.len(), 1);
+    world.stop().await;
+}
+
+#[tokio::test]
+async fn an_image_that_cannot_be_pulled_is_named() {
+    let Some(world) = World::start().await else { return };
+    world.pool("linux", json!({"image": BROKEN_IMAGE})).await;
+    let status = world
+        .until("linux", "the cause", |status| {
+            let condition = status.conditions.iter().find(|condition| condition.type_ == "DeploymentReady");
+            condition.is_some_and(|condition| {
+                condition.status == "False" && condition.message.contains("ImagePullBackOff")
+            })
+        })
+        .await;
+    let summary = status.conditions.iter().find(|condition| condition.type_ == "Ready").unwrap();
+    assert!(summary.message.contains(BROKEN_IMAGE), "{}", summary.message);
+    world.patch_pool("linux", json!({"spec": {"image": "example/coder:1"}})).await;
+    world.until_connected("linux", 1).await;
+    world.stop().await;
+}
+
+#[tokio::test]
+async fn tags_that_no_server_takes_are_named() {
+    let Some(world) = World::start().await else { return };
+    world.pool("linux", json!({"tags": {"os": "lin\0ux"}})).await;
+    world.until_condition("linux", "ProvisionerKeyReady", "False", "InvalidTags").await;
+    assert_eq!(world.keys().await, []);
+    world.patch_pool("linux", json!({"spec": {"tags": {"os": "linux"}}})).await;
+    world.until_connected("linux", 1).await;
+    world.stop().await;
+}
+
+#[tokio::test]
+async fn a_paused_pool_is_left_as_it_is_and_can_be_deleted() {
+    let Some(world) = World::start().await else { return };
+    world.pool("linux", json!({})).await;
+    world.until_connected("linux", 1).await;
+    world.patch_pool("linux", json!({"spec": {"paused": true, "replicas": 3}})).await;
+    world.until("linux", "the pause", |status| status.phase.as_deref() == Some("Paused")).await;
+    world.deployments().delete("provisioner-linux", &DeleteParams::default()).await.unwrap();
+    world.eventually("no pod is left", async || world.pods().await.is_empty()).await;
+    assert!(world.deployment("provisioner-linux").await.is_none(), "nothing is repaired");
+    world.patch_pool("linux", json!({"spec": {"paused": false}})).await;
+    world.until_connected("linux", 3).await;
+    world.patch_pool("linux", json!({"spec": {"paused": true}})).await;
+    world.until("linux", "the pause", |status| status.phase.as_deref() == Some("Paused")).await;
+    world.delete_pool("linux").await;
+    world.until_gone("linux").await;
+    assert_eq!(world.keys().await, []);
     world.stop().await;
 }

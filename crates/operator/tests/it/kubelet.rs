@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::time::Duration;
 
 use coder_api::client::{Client as Coder, Credential, Options, ServeProvisionerDaemonRequest};
@@ -14,6 +14,9 @@ use kube::{Api, Client, ResourceExt as _};
 use serde_json::json;
 use tokio::sync::Semaphore;
 use tokio_util::sync::CancellationToken;
+
+/// An image that cannot be pulled.
+pub(crate) const BROKEN_IMAGE: &str = "registry.example.com/nothing:there";
 
 /// What happened to the jobs.
 struct Jobs {
@@ -61,6 +64,9 @@ impl JobsHandle {
 struct Running {
     stop: CancellationToken,
     task: tokio::task::JoinHandle<()>,
+    /// The daemon has joined, which is when a real one answers its readiness probe.
+    has_joined: Arc<AtomicBool>,
+    is_ready: bool,
 }
 
 /// Runs the pods of a namespace until the token is cancelled.
@@ -82,23 +88,42 @@ pub(crate) async fn run(client: Client, namespace: String, jobs: JobsHandle, sto
                     }
                     None => remove(&pods, &name).await,
                 }
-            } else if let Some(daemon) = running.get(&uid) {
+            } else if let Some(daemon) = running.get_mut(&uid) {
                 if daemon.task.is_finished() && phase == "Running" {
                     status(&pods, &name, "Succeeded", false).await;
+                } else if daemon.has_joined.load(Ordering::SeqCst) && !daemon.is_ready {
+                    daemon.is_ready = true;
+                    status(&pods, &name, "Running", true).await;
                 }
+            } else if phase == "Pending" && image(&pod) == BROKEN_IMAGE {
+                cannot_start(&pods, &name).await;
             } else if phase == "Pending" {
                 bind(&client, &namespace, &name).await;
-                let stop = CancellationToken::new();
-                let task = tokio::spawn(daemon(client.clone(), pod, jobs.clone(), stop.clone()));
-                running.insert(uid, Running { stop, task });
-                status(&pods, &name, "Running", true).await;
+                let (stop, has_joined) = (CancellationToken::new(), Arc::new(AtomicBool::new(false)));
+                let pod = daemon(client.clone(), pod, jobs.clone(), stop.clone(), Arc::clone(&has_joined));
+                let task = tokio::spawn(pod);
+                running.insert(uid, Running { stop, task, has_joined, is_ready: false });
+                status(&pods, &name, "Running", false).await;
             }
         }
-        tokio::time::sleep(Duration::from_millis(50)).await;
+        tokio::time::sleep(Duration::from_millis(150)).await;
     }
     for daemon in running.into_values() {
         daemon.task.abort();
     }
+}
+
+fn image(pod: &Pod) -> &str {
+    let spec = pod.spec.as_ref().unwrap();
+    spec.containers[0].image.as_deref().unwrap_or_default()
+}
+
+/// What a kubelet says about a pod whose image cannot be pulled.
+async fn cannot_start(pods: &Api<Pod>, name: &str) {
+    let waiting = json!({"reason": "ImagePullBackOff", "message": format!("Back-off pulling image \"{BROKEN_IMAGE}\"")});
+    let container = json!({"name": "provisioner", "image": BROKEN_IMAGE, "imageID": "", "ready": false, "restartCount": 0, "state": {"waiting": waiting}});
+    let status = json!({"status": {"phase": "Pending", "containerStatuses": [container]}});
+    drop(pods.patch_status(name, &PatchParams::default(), &Patch::Merge(&status)).await);
 }
 
 async fn bind(client: &Client, namespace: &str, pod: &str) {
@@ -157,7 +182,13 @@ async fn environment(client: &Client, pod: &Pod) -> Option<BTreeMap<String, Stri
 }
 
 /// Joins, and takes one job after the other until it is stopped. A running job is finished first, within the grace.
-async fn daemon(client: Client, pod: Pod, jobs: JobsHandle, stop: CancellationToken) {
+async fn daemon(
+    client: Client,
+    pod: Pod,
+    jobs: JobsHandle,
+    stop: CancellationToken,
+    has_joined: Arc<AtomicBool>,
+) {
     let spec = pod.spec.as_ref().unwrap();
     let is_once = spec.containers[0].args.iter().flatten().any(|argument| argument == "--once");
     let grace = Duration::from_secs(spec.termination_grace_period_seconds.unwrap_or(30).unsigned_abs());
@@ -170,6 +201,7 @@ async fn daemon(client: Client, pod: Pod, jobs: JobsHandle, stop: CancellationTo
             () = tokio::time::sleep(Duration::from_millis(200)) => {}
         }
     };
+    has_joined.store(true, Ordering::SeqCst);
     loop {
         let cancel = stop.clone();
         let acquired = joined.calls.acquire(async move { cancel.cancelled().await }).await;

@@ -2,13 +2,17 @@
 #![expect(clippy::unwrap_used, reason = "tests")]
 
 mod admission;
-mod cluster;
 mod control_plane;
 mod deletion;
 mod election;
 mod failures;
+mod gateway;
+mod keda;
 mod keys;
 mod kubelet;
+mod lives;
+mod names;
 mod objects;
 mod scaling;
+mod server_trouble;
 mod world;

@@ -8,6 +8,7 @@ use kube::api::{DeleteParams, Patch, PatchParams};
 use kube::{Api, ResourceExt as _};
 use serde_json::json;
 
+use crate::gateway::Call;
 use crate::world::World;
 
 #[tokio::test]
@@ -114,9 +115,10 @@ async fn edited_and_deleted_objects_are_repaired() {
 }
 
 #[tokio::test]
-async fn an_unchanged_pool_is_not_written() {
+async fn an_unchanged_pool_is_not_written_and_its_server_not_asked() {
     let Some(world) = World::start().await else { return };
-    world.pool("linux", json!({})).await;
+    let gateway = world.gateway().await;
+    world.pool_behind(&gateway, "linux", json!({})).await;
     world.until_connected("linux", 1).await;
     world.until_condition("linux", "Ready", "True", "AllPartsReady").await;
     let versions = async || {
@@ -138,12 +140,18 @@ async fn an_unchanged_pool_is_not_written() {
         })
         .await;
     // A label of somebody else starts a pass, which has nothing to write.
+    gateway.forget();
     let label = Patch::Merge(json!({"metadata": {"labels": {"team": "a"}}}));
     world.secrets().patch("linux-provisioner-key", &PatchParams::default(), &label).await.unwrap();
     let touched = versions().await;
     tokio::time::sleep(std::time::Duration::from_secs(1)).await;
     assert_eq!(versions().await, touched);
     assert_eq!((&before.0, &before.1), (&touched.0, &touched.1));
+    // Only the queue is read, for all pools of the server together.
+    let is_of_queue =
+        |call: &Call| call.path.contains("/provisionerjobs") || call.path.contains("/provisionerdaemons");
+    let others: Vec<_> = gateway.calls("").into_iter().filter(|call| !is_of_queue(call)).collect();
+    assert!(others.is_empty(), "{others:?}");
     world.stop().await;
 }
 
@@ -156,7 +164,7 @@ async fn other_namespaces_get_permissions_and_are_cleaned() {
         "name": "foreign", "namespace": other,
         "labels": {"app.kubernetes.io/instance": "linux", "app.kubernetes.io/managed-by": "coder-k8s", "app.kubernetes.io/name": "coder-provisioner"},
     }, "rules": []});
-    crate::cluster::apply(&world.admin, foreign).await;
+    coder_testkit::kubernetes::apply(&world.admin, foreign).await;
     world
         .pool("linux", json!({"rbac": {"workspaceNamespaces": [{"name": other}, {"name": "not-there"}]}}))
         .await;

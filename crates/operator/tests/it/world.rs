@@ -1,6 +1,7 @@
 //! A namespace of the cluster with an operator, a server, and a kubelet of its own.
 
 use std::collections::BTreeMap;
+use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -17,11 +18,13 @@ use k8s_openapi::api::core::v1::{Pod, Secret};
 use kube::api::{DeleteParams, ListParams, Patch, PatchParams};
 use kube::{Api, Client, ResourceExt as _};
 use serde_json::{Value, json};
+use tokio::net::TcpListener;
 use tokio::task::JoinHandle;
 use tokio_util::sync::CancellationToken;
 
-use crate::cluster::{Cluster, apply, cluster};
+use crate::gateway::Gateway;
 use crate::kubelet::{self, JobsHandle};
+use coder_testkit::kubernetes::{Cluster, apply, cluster};
 
 /// Deadline of every wait: scaling and rollouts pass through several controllers.
 const SOON: Duration = Duration::from_secs(60);
@@ -35,6 +38,8 @@ pub(crate) struct World {
     pub(crate) jobs: JobsHandle,
     /// Whether the operator keeps control planes.
     pub(crate) control_planes: bool,
+    /// Where the operator serves its metrics and the external scaler.
+    pub(crate) pages: Option<SocketAddr>,
     operator: Option<(CancellationToken, JoinHandle<()>)>,
     kubelet: CancellationToken,
 }
@@ -63,6 +68,7 @@ impl World {
             organization,
             jobs,
             control_planes: false,
+            pages: None,
             operator: None,
             kubelet,
         };
@@ -80,7 +86,9 @@ impl World {
             election: None,
         };
         let client = self.cluster.operator().await;
-        let run = coder_operator::run(client, config, Arc::new(SystemClock), None, stop.clone());
+        let pages = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        self.pages = Some(pages.local_addr().unwrap());
+        let run = coder_operator::run(client, config, Arc::new(SystemClock), Some(pages), stop.clone());
         self.operator = Some((stop, tokio::spawn(run)));
     }
 
@@ -116,6 +124,40 @@ impl World {
             "spec": spec,
         });
         apply(&self.admin, pool).await;
+    }
+
+    /// A pool whose operator reaches the server through this gateway; its daemons reach it directly.
+    pub(crate) async fn pool_behind(&self, gateway: &Gateway, name: &str, spec: Value) {
+        let mut whole = json!({
+            "coder": {"url": gateway.url, "tokenSecretRef": {"name": "token"}},
+            "extraEnv": [{"name": "CODER_URL", "value": self.server.url()}],
+        });
+        for (key, value) in spec.as_object().unwrap() {
+            whole[key] = value.clone();
+        }
+        self.apply_pool(name, whole).await;
+    }
+
+    pub(crate) async fn gateway(&self) -> Gateway {
+        Gateway::start(self.server.handle.http.unwrap()).await
+    }
+
+    /// Kills the operator and starts another one, which asks the server everything again.
+    pub(crate) async fn restart_operator(&mut self) {
+        self.kill_operator().await;
+        self.start_operator().await;
+    }
+
+    /// Waits until a pool does not exist any more.
+    pub(crate) async fn until_gone(&self, name: &str) {
+        self.eventually("the pool is gone", async || self.pools().get_opt(name).await.unwrap().is_none())
+            .await;
+    }
+
+    pub(crate) async fn pod_names(&self) -> Vec<String> {
+        let mut names: Vec<String> = self.pods().await.iter().map(kube::ResourceExt::name_any).collect();
+        names.sort();
+        names
     }
 
     pub(crate) fn pools(&self) -> Api<CoderProvisioner> {
@@ -157,7 +199,7 @@ impl World {
                 return status;
             }
             assert!(Instant::now() < deadline, "not in time: {what}: {status:#?}");
-            tokio::time::sleep(Duration::from_millis(50)).await;
+            tokio::time::sleep(Duration::from_millis(150)).await;
         }
     }
 
@@ -190,7 +232,7 @@ impl World {
         let deadline = Instant::now() + SOON;
         while !condition().await {
             assert!(Instant::now() < deadline, "not in time: {what}");
-            tokio::time::sleep(Duration::from_millis(50)).await;
+            tokio::time::sleep(Duration::from_millis(150)).await;
         }
     }
 

@@ -49,7 +49,8 @@ impl Latency {
     }
 }
 
-type Tags = BTreeMap<String, String>;
+/// Tags of a job.
+pub type Tags = BTreeMap<String, String>;
 
 impl Target {
     /// Signs in with a token and uploads the source archive of all jobs.
@@ -66,7 +67,10 @@ impl Target {
     }
 
     /// Posts one import with these tags.
-    async fn post(&self, tags: Tags) -> Result<TemplateVersion> {
+    ///
+    /// # Errors
+    /// When the server refuses.
+    pub async fn post(&self, tags: Tags) -> Result<TemplateVersion> {
         let request = CreateTemplateVersionRequest {
             file_id: Some(self.file),
             tags,

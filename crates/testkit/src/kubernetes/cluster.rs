@@ -21,17 +21,18 @@ use serde_json::{Value, json};
 /// How long the API server may take to start on a busy machine.
 const START: Duration = Duration::from_secs(120);
 
-pub(crate) struct Cluster {
+/// The programs, their address, and the administrator's token.
+pub struct Cluster {
     directory: PathBuf,
     url: String,
     token: String,
     /// Their end ends the programs.
-    _guardians: Vec<Child>,
+    guardians: Vec<Child>,
 }
 
 /// The cluster; none when the programs are missing, and then the test is recorded as skipped.
 #[track_caller]
-pub(crate) fn cluster() -> Option<&'static Cluster> {
+pub fn cluster() -> Option<&'static Cluster> {
     static CLUSTER: OnceLock<Cluster> = OnceLock::new();
     if !coder_requirements::has(coder_requirements::Requirement::Kubernetes) {
         return None;
@@ -112,7 +113,7 @@ impl Cluster {
             "cd /\nrm -rf \"$OLDPWD\"",
         );
         let mut cluster =
-            Self { directory, url: format!("https://127.0.0.1:{api}"), token, _guardians: vec![first] };
+            Self { directory, url: format!("https://127.0.0.1:{api}"), token, guardians: vec![first] };
         cluster.wait();
         let kubeconfig = cluster.kubeconfig(&cluster.token);
         std::fs::write(cluster.directory.join("kubeconfig"), kubeconfig).unwrap();
@@ -129,7 +130,7 @@ impl Cluster {
             "--controllers=deployment-controller,replicaset-controller,job-controller,garbage-collector-controller,namespace-controller,serviceaccount-controller,disruption-controller,ttl-after-finished-controller",
         ]);
         arguments.push(format!("--secure-port={manager}"));
-        cluster._guardians.push(guard(
+        cluster.guardians.push(guard(
             &cluster.directory,
             &[(&program("kube-controller-manager"), arguments)],
             "",
@@ -138,6 +139,7 @@ impl Cluster {
         cluster
     }
 
+    /// A kubeconfig for this token.
     fn kubeconfig(&self, token: &str) -> String {
         json!({
             "apiVersion": "v1",
@@ -201,21 +203,30 @@ impl Cluster {
     }
 
     /// A client that may do everything.
-    pub(crate) async fn admin(&self) -> Client {
+    pub async fn admin(&self) -> Client {
         self.client(&self.token).await
     }
 
     /// A client with exactly the permissions of `deploy/operator/rbac.yaml`.
-    pub(crate) async fn operator(&self) -> Client {
+    pub async fn operator(&self) -> Client {
+        self.client(&self.operator_token().await).await
+    }
+
+    /// A kubeconfig with exactly these permissions.
+    pub async fn operator_kubeconfig(&self) -> String {
+        self.kubeconfig(&self.operator_token().await)
+    }
+
+    async fn operator_token(&self) -> String {
         let accounts: Api<ServiceAccount> = Api::namespaced(self.admin().await, "coder-operator");
         let request = TokenRequest { spec: TokenRequestSpec::default(), ..TokenRequest::default() };
         let token =
             accounts.create_token_request("coder-operator", &PostParams::default(), &request).await.unwrap();
-        self.client(&token.status.unwrap().token).await
+        token.status.unwrap().token
     }
 
     /// A new namespace.
-    pub(crate) async fn namespace(&self) -> String {
+    pub async fn namespace(&self) -> String {
         let api: Api<Namespace> = Api::all(self.admin().await);
         let namespace = json!({"metadata": {"generateName": "test-"}});
         let namespace: Namespace = serde_json::from_value(namespace).unwrap();
@@ -259,7 +270,7 @@ impl Cluster {
 
 impl Drop for Cluster {
     fn drop(&mut self) {
-        for guardian in &mut self._guardians {
+        for guardian in &mut self.guardians {
             if let Some(input) = &mut guardian.stdin {
                 drop(input.write_all(b"\n"));
             }
@@ -268,14 +279,14 @@ impl Drop for Cluster {
 }
 
 /// The documents of a file below `deploy/`.
-pub(crate) fn documents(file: &str) -> Vec<Value> {
+pub fn documents(file: &str) -> Vec<Value> {
     let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../deploy").join(file);
     let text = std::fs::read_to_string(path).unwrap();
     text.split("\n---\n").map(|document| serde_saphyr::from_str(document).unwrap()).collect()
 }
 
 /// Applies an object of any kind.
-pub(crate) async fn apply(client: &Client, object: Value) -> DynamicObject {
+pub async fn apply(client: &Client, object: Value) -> DynamicObject {
     let text = |pointer: &str| object.pointer(pointer).and_then(Value::as_str).unwrap_or_default();
     let (group, version) = text("/apiVersion").split_once('/').unwrap_or(("", text("/apiVersion")));
     let resource = ApiResource::from_gvk(&GroupVersionKind::gvk(group, version, text("/kind")));
