@@ -3,6 +3,7 @@
 //! Nothing here knows about HTTP, SQL or the daemon protocol; those crates depend on this one.
 
 pub mod agent;
+pub mod apps;
 pub mod backoff;
 pub mod build;
 pub mod clock;

@@ -40,6 +40,8 @@ pub enum Requirement {
     OpenSsh,
     /// `curl` in the `PATH`.
     Curl,
+    /// `chromium` in the `PATH`.
+    Chromium,
     /// `strace` in the `PATH`, and permission to trace.
     Strace,
     /// A kernel that lets this user make mount and process namespaces.
@@ -69,7 +71,7 @@ pub enum Requirement {
 
 impl Requirement {
     /// All of them.
-    pub const ALL: [Self; 23] = [
+    pub const ALL: [Self; 24] = [
         Self::Terraform,
         Self::Tofu,
         Self::Go,
@@ -81,6 +83,7 @@ impl Requirement {
         Self::StaticBinary,
         Self::OpenSsh,
         Self::Curl,
+        Self::Chromium,
         Self::Strace,
         Self::Namespaces,
         Self::NetworkNamespaces,
@@ -110,6 +113,7 @@ impl Requirement {
             Self::StaticBinary => "static-binary",
             Self::OpenSsh => "openssh",
             Self::Curl => "curl",
+            Self::Chromium => "chromium",
             Self::Strace => "strace",
             Self::Namespaces => "namespaces",
             Self::NetworkNamespaces => "network-namespaces",
@@ -145,6 +149,7 @@ impl Requirement {
             }
             Self::OpenSsh => "install the package openssh-client",
             Self::Curl => "install the package curl",
+            Self::Chromium => "install the package chromium",
             Self::Strace => "install the package strace, and permit ptrace",
             Self::Namespaces => "permit mount and process namespaces (or run as root)",
             Self::NetworkNamespaces => "install the package iproute2, and permit network namespaces",
@@ -190,6 +195,7 @@ impl Requirement {
             | Self::Podman => {
                 Some("the kernel, or the container that the run is in, decides what it permits")
             }
+            Self::Chromium => Some("it is large, and the terminal's protocol has tests without it"),
             Self::DebianRoot => Some("it is made by root from a package archive"),
             Self::StaticBinary => Some("tests use debug builds, which are linked dynamically"),
             Self::Terraform

@@ -32,6 +32,7 @@ fn look(requirement: Requirement) -> bool {
         Requirement::OpenSsh => ["ssh", "sftp", "scp"].iter().all(|name| in_path(name).is_some()),
         Requirement::Postgres => in_path("initdb").is_some() && in_path("postgres").is_some(),
         Requirement::Curl => in_path("curl").is_some(),
+        Requirement::Chromium => in_path("chromium").is_some(),
         Requirement::Strace => works("strace", &["-f", "-o", "/dev/null", "true"]),
         // The first form is for root, the second for everybody where user namespaces are permitted.
         Requirement::Namespaces => {
@@ -68,6 +69,7 @@ pub(crate) fn program(requirement: Requirement) -> Option<PathBuf> {
         Requirement::Tofu => named("CODER_TEST_TOFU").or_else(|| in_path("tofu")),
         Requirement::Go => in_path("go"),
         Requirement::Git => in_path("git"),
+        Requirement::Chromium => in_path("chromium"),
         Requirement::Helm => named("CODER_TEST_HELM").or_else(|| in_path("helm")).or_else(built_helm),
         Requirement::Strace => in_path("strace"),
         Requirement::OfficialDaemon => named("CODER_TEST_REFERENCE_DAEMON"),
