@@ -124,6 +124,23 @@ pub struct MetadataDescription {
     pub timeout: i64,
 }
 
+/// A port that a program of the workspace listens on.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct ListeningPort {
+    pub process_name: String,
+    pub network: String,
+    pub port: u16,
+}
+
+/// The ports that programs of the workspace listen on.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct ListeningPorts {
+    #[serde(deserialize_with = "nullable")]
+    pub ports: Vec<ListeningPort>,
+}
+
 /// The containers in a workspace.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(default)]

@@ -172,6 +172,13 @@ pub struct Region {
     pub wildcard_hostname: String,
 }
 
+/// Where apps of workspaces have host names of their own; empty when they have none.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct ApplicationsHost {
+    pub host: String,
+}
+
 /// Whether a newer release exists.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]

@@ -44,6 +44,8 @@ paths! {
     ENTITLEMENTS, entitlements() = "/api/v2/entitlements";
     APPEARANCE, appearance() = "/api/v2/appearance";
     DEPLOYMENT_SSH, deployment_ssh() = "/api/v2/deployment/ssh";
+    APPLICATIONS_HOST, applications_host() = "/api/v2/applications/host";
+    APPLICATIONS_AUTH_REDIRECT, applications_auth_redirect() = "/api/v2/applications/auth-redirect";
     REGIONS, regions() = "/api/v2/regions";
     EXPERIMENTS, experiments() = "/api/v2/experiments";
     EXPERIMENTS_AVAILABLE, experiments_available() = "/api/v2/experiments/available";
@@ -199,6 +201,7 @@ paths! {
         "/api/v2/workspaceagents/{workspaceagent}/watch-metadata-ws";
     AGENT_LISTENING_PORTS, agent_listening_ports(agent) =
         "/api/v2/workspaceagents/{workspaceagent}/listening-ports";
+    AGENT_PTY, agent_pty(agent) = "/api/v2/workspaceagents/{workspaceagent}/pty";
     AGENT_CONTAINERS, agent_containers(agent) = "/api/v2/workspaceagents/{workspaceagent}/containers";
 }
 

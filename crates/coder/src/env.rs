@@ -281,6 +281,14 @@ variables! {
 
     /// URL under which people and daemons reach the server.
     ACCESS_URL = "CODER_ACCESS_URL";
+    /// Host under which apps of workspaces have host names of their own, such as *.apps.example.com.
+    WILDCARD_ACCESS_URL = "CODER_WILDCARD_ACCESS_URL";
+    /// Whether apps are not served under paths of the server's own host.
+    DISABLE_PATH_APPS = "CODER_DISABLE_PATH_APPS";
+    /// Whether people may open apps under paths that others share with them.
+    DANGEROUS_ALLOW_PATH_APP_SHARING = "CODER_DANGEROUS_ALLOW_PATH_APP_SHARING";
+    /// Whether owners of the site may open everybody's apps under paths.
+    DANGEROUS_ALLOW_PATH_APP_SITE_OWNER_ACCESS = "CODER_DANGEROUS_ALLOW_PATH_APP_SITE_OWNER_ACCESS";
     /// Whether browsers that use another host name, or HTTP instead of HTTPS, are redirected to the access URL.
     REDIRECT_TO_ACCESS_URL = "CODER_REDIRECT_TO_ACCESS_URL";
     /// Address of the server's plain HTTP listener; `--http-address ''` turns it off.

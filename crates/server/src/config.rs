@@ -4,6 +4,7 @@ use std::net::{IpAddr, SocketAddr};
 use std::path::PathBuf;
 use std::time::Duration;
 
+use coder_domain::apps::{PathAppRules, WildcardHost};
 use coder_domain::external_auth::Provider;
 use coder_domain::job::lifecycle;
 use coder_domain::key::Network;
@@ -33,6 +34,8 @@ pub struct Config {
     pub external_auth: ExternalAuth,
     /// The overlay network.
     pub tailnet: Tailnet,
+    /// Apps of workspaces in the browser.
+    pub apps: Apps,
     /// Where `/bin/` and `/install.sh` find our own executable; `None` turns both off.
     pub executable: Option<PathBuf>,
 }
@@ -330,6 +333,17 @@ impl Default for Tailnet {
             user_connections: 256,
         }
     }
+}
+
+/// Apps of workspaces (docs/apps.md).
+#[derive(Clone, Debug, Default)]
+pub struct Apps {
+    /// Where apps have host names of their own; none serves them under paths only.
+    pub wildcard: Option<WildcardHost>,
+    /// `--disable-path-apps`
+    pub disable_paths: bool,
+    /// What is allowed of apps under paths.
+    pub path_rules: PathAppRules,
 }
 
 /// Workspaces (scheduling-and-auth 7.3).

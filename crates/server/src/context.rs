@@ -9,6 +9,7 @@ use coder_store::Store;
 
 use crate::agents::connected_agents::ConnectedAgents;
 use crate::agents::pending::PendingReports;
+use crate::apps::state::Apps;
 use crate::authn::password::Hasher;
 use crate::config::Config;
 use crate::events::Events;
@@ -55,6 +56,8 @@ pub struct Ctx {
     pub external_auth: ExternalAuthProviders,
     /// Relay, coordinator, and the users connected to it.
     pub network: Network,
+    /// Apps of workspaces in the browser.
+    pub apps: Apps,
     /// The agents that are connected to this process.
     pub agents: ConnectedAgents,
     /// Reports of agents that are written together.

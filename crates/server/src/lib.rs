@@ -3,6 +3,7 @@
 //! `Server::build` makes the shared context and the route table, `Server::run` listens until told to stop.
 
 pub mod agents;
+pub mod apps;
 pub mod audit;
 pub mod authn;
 pub mod builtin;
@@ -28,6 +29,7 @@ pub mod routes;
 pub mod server;
 pub mod spool;
 pub mod stored_file;
+mod stored_key;
 pub mod tasks;
 
 pub use config::Config;

@@ -10,6 +10,7 @@ use tokio_util::sync::CancellationToken;
 
 use crate::agents::connected_agents::ConnectedAgents;
 use crate::agents::pending::PendingReports;
+use crate::apps::state::Apps;
 use crate::authn::password;
 use crate::config::Config;
 use crate::context::{App, Build, Ctx};
@@ -197,6 +198,7 @@ pub async fn context(config: Config, deps: Deps) -> Result<App, Error> {
     let memory = Memory::new(&config.limits);
     let external_auth = ExternalAuthProviders::new(&config.external_auth)?;
     let network = Network::load(&store, &config).await?;
+    let apps = Apps::load(&store, &config, Arc::clone(&network.server_node)).await?;
     Ok(Arc::new(Ctx {
         config,
         store,
@@ -213,6 +215,7 @@ pub async fn context(config: Config, deps: Deps) -> Result<App, Error> {
         websockets,
         external_auth,
         network,
+        apps,
         agents: ConnectedAgents::default(),
         pending: PendingReports::default(),
         metrics: Metrics::default(),

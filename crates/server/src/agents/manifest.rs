@@ -1,6 +1,8 @@
 //! What an agent is and what it has to run (agent 2.3).
 
+use coder_domain::apps::SubdomainName;
 use coder_domain::ids::AgentId;
+use coder_store::workspaces::agent_connections::AgentIdentity;
 use coder_store::workspaces::agents::{
     self, App as StoredApp, Definition, Devcontainer, MetadataItem, Script,
 };
@@ -9,6 +11,9 @@ use prost_types::Duration;
 use sha2::{Digest as _, Sha256};
 
 use super::session::{AgentSession, Answer};
+use crate::apps::destination::access_port;
+use crate::config::Config;
+use crate::http::AccessUrl;
 use crate::network::derp_map;
 
 /// Types of external authentication providers that are for git.
@@ -40,14 +45,13 @@ pub(super) async fn get(session: &AgentSession, _: pb::GetManifestRequest) -> An
         git_auth_configs: u32::try_from(git).unwrap_or(u32::MAX),
         environment_variables: extra_envs.into_iter().chain(env).collect(),
         directory,
-        // It needs a wildcard host name, which comes with workspace apps.
-        vs_code_port_proxy_uri: String::new(),
+        vs_code_port_proxy_uri: port_uri(&app.config, &session.url, identity),
         motd_path: motd_file,
         disable_direct_connections: app.config.tailnet.block_direct,
         derp_force_websockets: app.config.tailnet.force_websockets,
         derp_map: Some(derp_map::of(&app.config, &session.url).to_message()),
         scripts: scripts.into_iter().map(script).collect(),
-        apps: apps.into_iter().map(workspace_app).collect(),
+        apps: apps.into_iter().map(|row| workspace_app(row, identity)).collect(),
         metadata: metadata.into_iter().map(description).collect(),
         owner_username: identity.owner_username.clone(),
         workspace_id: identity.workspace_id.0.as_bytes().to_vec(),
@@ -92,7 +96,16 @@ fn description(row: MetadataItem) -> pb::workspace_agent_metadata::Description {
     }
 }
 
-fn workspace_app(row: StoredApp) -> pb::WorkspaceApp {
+/// Where editors show ports of the workspace; empty without a wildcard host.
+fn port_uri(config: &Config, url: &AccessUrl, identity: &AgentIdentity) -> String {
+    let Some(wildcard) = &config.apps.wildcard else { return String::new() };
+    let scheme = if url.0.starts_with("https://") { "https" } else { "http" };
+    let AgentIdentity { agent_name, workspace_name, owner_username, .. } = identity;
+    let label = format!("{{{{port}}}}--{agent_name}--{workspace_name}--{owner_username}");
+    format!("{scheme}://{}", wildcard.with_label(&label, access_port(url)))
+}
+
+fn workspace_app(row: StoredApp, identity: &AgentIdentity) -> pb::WorkspaceApp {
     use pb::workspace_app::{Health, Healthcheck, SharingLevel};
     let definition = row.definition;
     // Official agents refuse a manifest with a level or a health that they do not know.
@@ -108,6 +121,11 @@ fn workspace_app(row: StoredApp) -> pb::WorkspaceApp {
         "unhealthy" => Health::Unhealthy,
         _ => Health::Disabled,
     };
+    let subdomain_name = if definition.subdomain {
+        SubdomainName::of_app(&row.slug, &identity.workspace_name, &identity.owner_username)
+    } else {
+        String::new()
+    };
     pb::WorkspaceApp {
         id: row.id.0.as_bytes().to_vec(),
         url: definition.url,
@@ -117,7 +135,7 @@ fn workspace_app(row: StoredApp) -> pb::WorkspaceApp {
         command: definition.command,
         icon: definition.icon,
         subdomain: definition.subdomain,
-        subdomain_name: String::new(),
+        subdomain_name,
         sharing_level: sharing_level.into(),
         healthcheck: Some(Healthcheck {
             url: definition.healthcheck_url,

@@ -4,4 +4,5 @@ pub mod cookies;
 pub mod csrf;
 pub mod password;
 pub mod session;
+pub mod signed_token;
 pub mod token;

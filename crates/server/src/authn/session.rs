@@ -71,14 +71,19 @@ pub fn presented_by_cookie(headers: &HeaderMap) -> Option<Presented> {
 
 /// The value of a cookie, `None` when empty.
 #[must_use]
-pub fn cookie<'a>(headers: &'a HeaderMap, name: &str) -> Option<&'a str> {
+pub fn cookie<'a>(headers: &'a HeaderMap, name: &'a str) -> Option<&'a str> {
+    cookies(headers, name).next()
+}
+
+/// The values of all cookies with this name, without empty ones.
+pub fn cookies<'a>(headers: &'a HeaderMap, name: &'a str) -> impl Iterator<Item = &'a str> {
     headers
         .get_all(header::COOKIE)
         .iter()
         .filter_map(|value| value.to_str().ok())
         .flat_map(|line| line.split(';'))
         .filter_map(|pair| pair.trim().split_once('='))
-        .find(|(key, value)| *key == name && !value.is_empty())
+        .filter(move |(key, value)| *key == name && !value.is_empty())
         .map(|(_, value)| value)
 }
 

@@ -48,6 +48,8 @@ impl ConnectionService {
         // Hyper's own time limit for heads begins only after the first 24 bytes and does not separate idle from slow.
         // `activity` limits both.
         http.http1().timer(TokioTimer::new()).header_read_timeout(None).max_buf_size(64 << 10);
+        // Apps of workspaces get the names of headers as browsers write them.
+        http.http1().preserve_header_case(true);
         http.http2()
             .timer(TokioTimer::new())
             .max_concurrent_streams(256)

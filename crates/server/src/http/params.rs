@@ -59,15 +59,21 @@ impl<S: Sync> FromRequestParts<S> for Query {
     type Rejection = Error;
 
     async fn from_request_parts(parts: &mut Parts, _: &S) -> Result<Self> {
-        let mut values = HashMap::new();
-        for (key, value) in url::form_urlencoded::parse(parts.uri.query().unwrap_or_default().as_bytes()) {
-            values.entry(key.into_owned()).or_insert_with(|| value.into_owned());
-        }
-        Ok(Self(values))
+        Ok(Self::of(&parts.uri))
     }
 }
 
 impl Query {
+    /// The query of a URI.
+    #[must_use]
+    pub fn of(uri: &http::Uri) -> Self {
+        let mut values = HashMap::new();
+        for (key, value) in url::form_urlencoded::parse(uri.query().unwrap_or_default().as_bytes()) {
+            values.entry(key.into_owned()).or_insert_with(|| value.into_owned());
+        }
+        Self(values)
+    }
+
     /// The value of `key`; a key without a value is empty.
     #[must_use]
     pub fn get(&self, key: &str) -> Option<&str> {

@@ -39,4 +39,14 @@ pub(super) fn register(registry: &mut Registry, network: &Network) {
         "Users' connections to the coordinator here",
         gauge(network.users.len()),
     );
+    registry.register(
+        "coderd_tailnet_server_agents",
+        "Agents that the server's own node knows",
+        gauge(network.server_node.agents()),
+    );
+    registry.register(
+        "coderd_tailnet_server_connections",
+        "Connections of the server itself to agents, for apps and web terminals",
+        gauge(network.server_node.connections()),
+    );
 }

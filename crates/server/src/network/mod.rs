@@ -1,12 +1,14 @@
 //! The overlay network in the server: its relay, its coordinator, and the users connected to them (docs/network.md).
 //!
 //! `tailnet_service` answers the calls of agents and users, `user_connections` lists connected users so that they are
-//! disconnected when their rights end, `access` says who may reach an agent.
+//! disconnected when their rights end, `access` says who may reach an agent, `server_node` is the server's own end.
 
 pub mod access;
+pub mod agent_api;
 pub mod derp_map;
 pub mod resume_token;
 pub mod revoke;
+pub mod server_node;
 pub mod tailnet_service;
 pub mod user_connections;
 pub mod workspace_updates;
@@ -15,19 +17,18 @@ use std::net::IpAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
-use base64::Engine as _;
-use base64::prelude::BASE64_STANDARD;
-use coder_domain::secret::Secret;
-use coder_store::{Error, Store, server_secrets};
+use coder_store::{Error, Store};
 use coder_tailnet::coordinator::hub::Hub;
 use coder_tailnet::derp::Relay;
 use coder_tailnet::derp::relay;
 use coder_tailnet::key::NodePrivate;
 
 use self::resume_token::ResumeTokens;
+use self::server_node::{Limits, ServerNode};
 use self::user_connections::UserConnections;
 use crate::config::Config;
 use crate::http::connection_limit::{ConnectionLimit, Permit};
+use crate::stored_key::stored_key;
 
 /// Names of the stored keys.
 const RELAY_KEY: &str = "derp_node_key";
@@ -44,6 +45,8 @@ pub struct Network {
     pub hub: Hub,
     /// The users that are connected to the coordinator.
     pub users: UserConnections,
+    /// Reaches ports of agents.
+    pub server_node: Arc<ServerNode>,
     pub(crate) resume_tokens: ResumeTokens,
     relay_limit: Arc<ConnectionLimit>,
 }
@@ -58,9 +61,12 @@ impl Network {
         let resume_key: [u8; 64] = stored_key(store, RESUME_TOKEN_KEY).await?;
         let most = relay_connections(config.tailnet.relay_connections);
         let limits = relay::Config { connections: most, ..relay::Config::default() };
+        let relay = Relay::new(NodePrivate::from_bytes(relay_key), limits);
+        let hub = Hub::default();
         Ok(Self {
-            relay: Relay::new(NodePrivate::from_bytes(relay_key), limits),
-            hub: Hub::default(),
+            server_node: Arc::new(ServerNode::new(relay.clone(), hub.clone(), Limits::default())),
+            relay,
+            hub,
             users: UserConnections::new(config.tailnet.user_connections),
             resume_tokens: ResumeTokens::new(&resume_key),
             relay_limit: ConnectionLimit::new(most, config.proxies.clone()),
@@ -84,25 +90,4 @@ fn relay_connections(configured: usize) -> usize {
     let files = rustix::process::getrlimit(rustix::process::Resource::Nofile).current;
     let quarter = files.map_or(usize::MAX, |files| usize::try_from(files / 4).unwrap_or(usize::MAX));
     configured.min(quarter)
-}
-
-async fn stored_key<const LENGTH: usize>(store: &Store, name: &str) -> Result<[u8; LENGTH], Error> {
-    let known = server_secrets::find(&mut store.reader().await?, name).await?;
-    let secret = match known {
-        Some(secret) => secret,
-        None => {
-            let mut bytes = [0; LENGTH];
-            getrandom::fill(&mut bytes)
-                .expect("the kernel's random source answers on every system we run on");
-            let made = Secret::new(BASE64_STANDARD.encode(bytes));
-            server_secrets::find_or_insert(&mut store.single().await?, name, &made).await?
-        }
-    };
-    let bytes = BASE64_STANDARD.decode(secret.expose()).ok().and_then(|bytes| bytes.try_into().ok());
-    bytes.ok_or_else(|| Error::Corrupt {
-        table: "server_secrets",
-        column: "value",
-        id: name.to_owned(),
-        detail: format!("the key is not {LENGTH} bytes in base64"),
-    })
 }

@@ -1,5 +1,6 @@
-//! The HTML pages: home, sign-in, a session token for the command line, and external authentication.
+//! The HTML pages: home, sign-in, a session token for the command line, external authentication, and the web terminal.
 
+mod assets;
 mod cli_auth;
 mod error;
 mod external_auth;
@@ -8,8 +9,10 @@ mod home;
 mod local;
 mod login;
 mod render;
+mod terminal;
 mod visitor;
 
+pub use assets::asset;
 pub use cli_auth::{make as make_cli_token, show as cli_auth};
 pub use error::{as_page, wants_page};
 pub use external_auth::{
@@ -17,3 +20,4 @@ pub use external_auth::{
 };
 pub use home::home;
 pub use login::{show as login, submit as submit_login};
+pub use terminal::terminal;

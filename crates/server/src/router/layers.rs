@@ -11,6 +11,8 @@ use http::header::{self, HeaderName, HeaderValue};
 use http::{HeaderMap, StatusCode};
 use uuid::Uuid;
 
+use crate::apps::Proxied;
+use crate::apps::destination::Destination;
 use crate::authn::csrf;
 use crate::authn::session;
 use crate::config::Config;
@@ -37,11 +39,14 @@ pub async fn outermost(State(app): State<App>, mut request: Request, next: Next)
     let peer = Peer::of(&request, &app.config.proxies);
     let secure = request.extensions().get::<Encrypted>().is_some();
     let started = std::time::Instant::now();
-    let route = request.extensions().get::<MatchedPath>().map(|path| path.as_str().to_owned());
+    let app_route = request.extensions().get::<Destination>().map(Destination::route);
+    let route = request.extensions().get::<MatchedPath>().map(MatchedPath::as_str).or(app_route);
+    let route = route.map(str::to_owned);
     let counted = app.metrics.request(&method, route.as_deref());
     request.extensions_mut().insert(RequestId(id));
     request.extensions_mut().insert(peer);
-    let for_browser = !path.starts_with("/api/") && pages::wants_page(request.headers());
+    let is_api = app_route.is_none() && path.starts_with("/api/");
+    let for_browser = !is_api && pages::wants_page(request.headers());
     let holder = app.memory.of_address(peer.address);
     request.extensions_mut().insert(holder.clone());
     let stall = app.config.limits.stall_timeout;
@@ -65,7 +70,9 @@ pub async fn outermost(State(app): State<App>, mut request: Request, next: Next)
         response = pages::as_page(response);
     }
     response = reserve_response(response, &holder).await;
-    describe(&app, response.headers_mut(), id, secure);
+    if response.extensions_mut().remove::<Proxied>().is_none() {
+        describe(&app, response.headers_mut(), id, secure);
+    }
     counted.answered(response.status());
     let status = response.status().as_u16();
     let took_ms = u64::try_from(started.elapsed().as_millis()).unwrap_or(u64::MAX);
@@ -82,6 +89,9 @@ pub async fn outermost(State(app): State<App>, mut request: Request, next: Next)
 fn redirect_to_access_url(app: &App, request: &Request) -> Option<Response> {
     let url = app.config.access_url.as_ref().filter(|_| app.config.redirect_to_access_url)?;
     let path = request.uri().path();
+    if request.extensions().get::<Destination>().is_some() {
+        return None;
+    }
     let is_page = matches!(path, "/" | "/login" | "/cli-auth") && request.method() == http::Method::GET;
     let host = request.headers().get(header::HOST)?.to_str().ok()?;
     let own_host = url.port().map_or_else(
@@ -114,8 +124,8 @@ async fn answer(app: &App, request: Request, next: Next) -> Response {
     let peer = *request.extensions().get::<Peer>().expect("inserted above");
     let path = request.uri().path();
     let known = request.extensions().get::<MatchedPath>().map(|_| path);
-    let verdict = path
-        .starts_with("/api/v2")
+    let is_api = path.starts_with("/api/v2") && request.extensions().get::<Destination>().is_none();
+    let verdict = is_api
         .then(|| app.rates.count(Group::Api, Client::Network(peer.network()), known, app.now()))
         .flatten();
     match verdict {

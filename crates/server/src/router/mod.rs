@@ -4,21 +4,24 @@ pub mod layers;
 pub mod table;
 
 use axum::Router;
+use axum::extract::Request;
 use axum::middleware::from_fn_with_state;
 use coder_api::paths;
-use tower::ServiceBuilder;
 use tower::util::BoxCloneSyncService;
+use tower::{ServiceBuilder, ServiceExt as _, service_fn};
 
 use self::table::Access::{Agent, Authenticated, Daemon, Public};
 use self::table::{Row, Table};
+use crate::apps;
+use crate::apps::destination::Destination;
 use crate::context::App;
 use crate::http::connection::Service;
 use crate::http::limits::Group::{Files, Login};
 use crate::pages;
 use crate::routes::{
-    audit, builds, dry_runs, external_auth, files, job_logs, keys, meta, network, organizations,
-    provisioner_daemons, provisioner_jobs, provisioner_keys, templates, users, versions, workspace_agents,
-    workspaces,
+    applications, audit, builds, dry_runs, external_auth, files, job_logs, keys, meta, network,
+    organizations, provisioner_daemons, provisioner_jobs, provisioner_keys, templates, users, versions,
+    workspace_agents, workspaces,
 };
 
 /// Every route.
@@ -56,6 +59,9 @@ fn table(app: App) -> Table {
         .get(Authenticated, paths::HEALTH, meta::health)
         .get(Authenticated, paths::APPEARANCE, meta::appearance)
         .get(Authenticated, paths::REGIONS, meta::regions)
+        .get(Authenticated, paths::APPLICATIONS_HOST, applications::host)
+        .get_limited(Login, Public, paths::APPLICATIONS_AUTH_REDIRECT, apps::sign_in::auth_redirect)
+        .get(Public, "/assets/{name}", pages::asset)
         .get(Authenticated, paths::DEPLOYMENT_SSH, meta::ssh_config)
         .get(Authenticated, paths::EXPERIMENTS, meta::experiments)
         .get(Authenticated, paths::EXPERIMENTS_AVAILABLE, meta::available_experiments)
@@ -212,6 +218,8 @@ fn table(app: App) -> Table {
         .get(Authenticated, paths::AGENT_WATCH_METADATA, workspace_agents::watch_metadata)
         .get(Authenticated, paths::AGENT_WATCH_METADATA_WS, workspace_agents::watch_metadata_ws)
         .get(Authenticated, paths::AGENT_CONTAINERS, workspace_agents::containers)
+        .get(Authenticated, paths::AGENT_LISTENING_PORTS, workspace_agents::listening_ports)
+        .get(Public, paths::AGENT_PTY, workspace_agents::pty)
 }
 
 /// The rows of the table, for documentation and for the test that walks them.
@@ -228,7 +236,26 @@ pub fn service(app: App) -> Service {
         .fallback(layers::unknown_path)
         .method_not_allowed_fallback(layers::wrong_method)
         .layer(from_fn_with_state(app.clone(), layers::outermost))
-        .with_state(app);
-    let inner = router.into_service::<axum::body::Body>();
-    BoxCloneSyncService::new(ServiceBuilder::new().map_request(layers::strip_slash).service(inner))
+        .with_state(app.clone());
+    let site = ServiceBuilder::new()
+        .map_request(layers::strip_slash)
+        .service(router.into_service::<axum::body::Body>());
+    // Paths of apps are the apps' own, so nothing here may change them.
+    let apps: Router = Router::new()
+        .fallback(apps::serve)
+        .layer(from_fn_with_state(app.clone(), layers::outermost))
+        .with_state(app.clone());
+    let apps = apps.into_service::<axum::body::Body>();
+    BoxCloneSyncService::new(service_fn(move |mut request: Request| {
+        let (site, apps, destination) = (site.clone(), apps.clone(), Destination::of(&app.config, &request));
+        async move {
+            match destination {
+                Some(destination) => {
+                    request.extensions_mut().insert(destination);
+                    apps.oneshot(request).await
+                }
+                None => site.oneshot(request).await,
+            }
+        }
+    }))
 }

@@ -1,6 +1,7 @@
 //! One module per resource, one file per endpoint or small family; `router/mod.rs` is the table of contents.
 
 pub mod announce;
+pub mod applications;
 pub mod audit;
 pub mod builds;
 pub mod dry_runs;

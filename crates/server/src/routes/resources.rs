@@ -8,8 +8,10 @@ use coder_api::resources::{
 };
 use coder_domain::Timestamp;
 use coder_domain::agent::{ConnectionFacts, ConnectionStatus};
+use coder_domain::apps::SubdomainName;
 use coder_domain::ids::{AgentId, JobId, ResourceId};
 use coder_store::Tx;
+use coder_store::workspaces::builds::{self, Names};
 use coder_store::workspaces::{agent_logs, agents, resources};
 
 use crate::context::App;
@@ -32,12 +34,43 @@ pub async fn of_jobs(
     let rows = resources::list(tx, jobs).await?;
     let ids: Vec<_> = rows.iter().map(|row| row.id).collect();
     let mut on_resource = agents_of(app, tx, &ids).await?;
+    name_subdomains(tx, &rows, &mut on_resource).await?;
     let mut by_job: HashMap<JobId, Vec<_>> = HashMap::new();
     for row in rows {
         let agents = on_resource.remove(&row.id).unwrap_or_default();
         by_job.entry(row.job_id).or_default().push(resource(row, agents));
     }
     Ok(by_job)
+}
+
+/// Fills in the host names of apps. Apps of imports have none.
+async fn name_subdomains(
+    tx: &mut Tx,
+    rows: &[resources::Resource],
+    on_resource: &mut HashMap<ResourceId, Vec<WorkspaceAgent>>,
+) -> Result<()> {
+    let has_subdomain = |resource: &&resources::Resource| {
+        let agents = on_resource.get(&resource.id).map(Vec::as_slice).unwrap_or_default();
+        agents.iter().flat_map(|agent| &agent.apps).any(|app| app.subdomain)
+    };
+    let jobs: Vec<_> = rows.iter().filter(has_subdomain).map(|resource| resource.job_id).collect();
+    if jobs.is_empty() {
+        return Ok(());
+    }
+    let names = builds::list_names(tx, &jobs).await?;
+    for row in rows {
+        let Some(names) = names.get(&row.job_id) else { continue };
+        for agent in on_resource.get_mut(&row.id).into_iter().flatten() {
+            name_apps(&mut agent.apps, names);
+        }
+    }
+    Ok(())
+}
+
+fn name_apps(apps: &mut [WorkspaceApp], names: &Names) {
+    for app in apps.iter_mut().filter(|app| app.subdomain) {
+        app.subdomain_name = SubdomainName::of_app(&app.slug, &names.workspace, &names.owner);
+    }
 }
 
 async fn agents_of(
@@ -78,7 +111,13 @@ pub async fn of_agent(app: &App, tx: &mut Tx, row: agents::Agent) -> Result<Work
     let mut apps = agents::list_apps(tx, &[row.id]).await?;
     apps.sort_by(|a, b| app_order(a).cmp(&app_order(b)));
     let sources = agent_logs::list_sources(tx, &[row.id]).await?;
-    Ok(agent(row, apps, sources, app.now()))
+    let resource = resources::find(tx, row.resource_id).await?;
+    let mut view = agent(row, apps, sources, app.now());
+    if let Some(resource) = resource.filter(|_| view.apps.iter().any(|app| app.subdomain)) {
+        let names = builds::list_names(tx, &[resource.job_id]).await?;
+        names.values().for_each(|names| name_apps(&mut view.apps, names));
+    }
+    Ok(view)
 }
 
 /// The order of apps and agents: by `order`, then by name, as on the official server.
@@ -241,7 +280,7 @@ fn app_view(row: agents::App) -> WorkspaceApp {
         command: definition.command,
         icon: definition.icon,
         subdomain: definition.subdomain,
-        // It needs a wildcard host name, which comes with workspace apps.
+        // The names of the workspace and its owner are filled in later.
         subdomain_name: String::new(),
         sharing_level: definition.sharing_level.as_str().into(),
         healthcheck: AppHealthcheck {

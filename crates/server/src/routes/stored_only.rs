@@ -24,9 +24,6 @@ const AUTOSTOP_DAYS: &str =
     "autostop_requirement is stored, but this server does not stop workspaces by schedule";
 const AUTOSTART_DAYS: &str =
     "autostart_requirement is stored, but this server does not start workspaces by schedule";
-const PORT_SHARING: &str =
-    "max_port_share_level is stored, but this server does not share ports of workspaces";
-const CORS: &str = "cors_behavior is stored, but this server does not forward requests to workspace apps";
 const CLASSIC: &str = "use_classic_parameter_flow is stored as false, but clients still get the classic form, because \
     this server has no dynamic-parameters endpoint; only the values of builds are evaluated dynamically";
 const USED_AT: &str = "update_workspace_last_used_at is not used: no workspace was changed";
@@ -43,8 +40,6 @@ pub fn of_template(settings: &Settings) -> Vec<&'static str> {
         (settings.time_til_dormant_autodelete_ms != base.time_til_dormant_autodelete_ms, AUTODELETE),
         (!settings.autostop_days.is_empty(), AUTOSTOP_DAYS),
         (settings.autostart_days.len() != base.autostart_days.len(), AUTOSTART_DAYS),
-        (settings.max_port_share_level != base.max_port_share_level, PORT_SHARING),
-        (settings.cors_behavior != base.cors_behavior, CORS),
     ];
     chosen(&all)
 }
@@ -98,8 +93,6 @@ mod tests {
             Settings { time_til_dormant_autodelete_ms: 1, ..base() },
             Settings { autostop_days: vec!["monday".to_owned()], ..base() },
             Settings { autostart_days: Vec::new(), ..base() },
-            Settings { max_port_share_level: "owner".to_owned(), ..base() },
-            Settings { cors_behavior: "passthru".to_owned(), ..base() },
         ];
         let mut seen: Vec<_> = alone.iter().flat_map(of_template).collect();
         assert_eq!(seen.len(), alone.len());

@@ -83,7 +83,7 @@ on_both_engines! {
             "time_til_dormant_autodelete_ms": 60_000, "max_port_share_level": "owner", "cors_behavior": "passthru",
             "autostop_requirement": { "days_of_week": ["monday"], "weeks": 1 },
             "autostart_requirement": { "days_of_week": ["monday"] } });
-        assert_eq!(patch(all).await.len(), 8);
+        assert_eq!(patch(all).await.len(), 6);
         let (other, job) = server.version(&owner, json!({})).await;
         server.finish(job, "").await;
         let request = json!({ "name": "other", "template_version_id": other, "default_ttl_ms": 3_600_000 });

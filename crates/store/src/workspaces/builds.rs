@@ -106,6 +106,10 @@ statements! { "workspace_builds";
         and (cast($3 as text) is null or build.build_number <
             (select after.build_number from workspace_builds as after where after.id = $3))
         order by build.build_number desc limit $4 offset $5"));
+    LIST_NAMES = sql("select build.job_id, workspace.name as workspace_name, owner.username as owner_name
+        from workspace_builds as build join workspaces as workspace on workspace.id = build.workspace_id
+        join users as owner on owner.id = workspace.owner_id
+        where build.job_id in (select value from json_each($1))");
     SET_COST = sql("update workspace_builds set daily_cost = $2, updated_us = $3 where id = $1");
     SET_FLAGS = sql("update workspace_builds set has_ai_task = $2, has_external_agent = $3, updated_us = $4
         where id = $1");
@@ -133,6 +137,26 @@ statements! { "workspace_builds";
         select $1, json_extract(item.value, '$.name'), json_extract(item.value, '$.value') from json_each($2) as item");
     LIST_PARAMETERS = sql("select workspace_build_id || ' ' || name as sealed_id, name, value from workspace_build_parameters
         where workspace_build_id = $1 order by name");
+}
+
+/// Names of a workspace and its owner.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Names {
+    pub workspace: String,
+    pub owner: String,
+}
+
+/// The names of the workspaces that these jobs built. Jobs of imports and dry runs have none.
+///
+/// # Errors
+/// Only when the database fails.
+pub async fn list_names(tx: &mut Tx, jobs: &[JobId]) -> Result<BTreeMap<JobId, Names>> {
+    let rows = tx.fetch(&LIST_NAMES, vec![list_value(jobs.iter().copied())]).await?;
+    let read = |row: &Row| {
+        let names = Names { workspace: row.get("workspace_name")?, owner: row.get("owner_name")? };
+        Ok((row.get("job_id")?, names))
+    };
+    rows.iter().map(read).collect()
 }
 
 /// Adds the next build of a workspace. Insert its job before, in the same transaction. Returns the build number.

@@ -3,12 +3,13 @@
 use std::net::{SocketAddr, ToSocketAddrs as _};
 
 use anyhow::{Context as _, ensure};
+use coder_domain::apps::{PathAppRules, WildcardHost};
 use coder_domain::external_auth;
 use coder_domain::key::network;
 use coder_domain::secret::Secret;
 use coder_server::Config;
 use coder_server::config::{
-    CertificateFiles, ClientAuth, ExternalAuth, Https, Limits, Listen, Provisioning, Proxies, SameSite,
+    Apps, CertificateFiles, ClientAuth, ExternalAuth, Https, Limits, Listen, Provisioning, Proxies, SameSite,
     Sessions, Tailnet, TlsVersion, Workspaces,
 };
 
@@ -61,6 +62,7 @@ pub(crate) fn validate(args: &Args) -> anyhow::Result<Config> {
             force_websockets: args.network.derp_force_websockets,
             ..Tailnet::default()
         },
+        apps: apps(&args.network)?,
         executable: std::env::current_exe().ok(),
     };
     ensure!(
@@ -69,6 +71,24 @@ pub(crate) fn validate(args: &Args) -> anyhow::Result<Config> {
          otherwise"
     );
     Ok(config)
+}
+
+/// An empty wildcard host is none, as in the official server.
+fn apps(network: &Network) -> anyhow::Result<Apps> {
+    let wildcard = network.wildcard_access_url.as_deref().filter(|text| !text.trim().is_empty());
+    let wildcard = wildcard.map(WildcardHost::parse).transpose().context("--wildcard-access-url")?;
+    ensure!(
+        wildcard.is_none() || network.access_url.is_some(),
+        "--wildcard-access-url needs --access-url: people who open an app are signed in there"
+    );
+    Ok(Apps {
+        wildcard,
+        disable_paths: network.disable_path_apps,
+        path_rules: PathAppRules {
+            sharing: network.dangerous_allow_path_app_sharing,
+            site_owner_access: network.dangerous_allow_path_app_site_owner_access,
+        },
+    })
 }
 
 /// The addresses; `disable` is the official word for none.
@@ -245,6 +265,8 @@ mod tests {
         refused(&["--provisioner-types=echo"], "terraform only");
         refused(&["--session-duration=0"], "longer than zero");
         refused(&["--access-url=ftp://x"], "--access-url");
+        refused(&["--wildcard-access-url=*.apps.test"], "needs --access-url");
+        refused(&["--access-url=http://x.test", "--wildcard-access-url=apps.test"], "begin with its only *");
         refused(&["--no-such-flag"], "unexpected argument");
     }
 }

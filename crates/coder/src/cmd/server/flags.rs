@@ -55,6 +55,18 @@ pub(crate) struct Network {
     /// URL under which people and daemons reach the server.
     #[arg(long, env = env::ACCESS_URL, value_name = "URL")]
     pub(crate) access_url: Option<String>,
+    /// Host under which apps of workspaces have host names of their own, such as *.apps.example.com; needs --access-url.
+    #[arg(long, env = env::WILDCARD_ACCESS_URL, value_name = "HOST")]
+    pub(crate) wildcard_access_url: Option<String>,
+    /// Do not serve apps under paths of the server's own host.
+    #[arg(long, env = env::DISABLE_PATH_APPS)]
+    pub(crate) disable_path_apps: bool,
+    /// Let people open apps under paths that others share with them. Such an app can act as everybody who opens it.
+    #[arg(long, env = env::DANGEROUS_ALLOW_PATH_APP_SHARING)]
+    pub(crate) dangerous_allow_path_app_sharing: bool,
+    /// Let owners of the site open everybody's apps under paths. Such an app can act as the owner who opens it.
+    #[arg(long, env = env::DANGEROUS_ALLOW_PATH_APP_SITE_OWNER_ACCESS)]
+    pub(crate) dangerous_allow_path_app_site_owner_access: bool,
     /// Redirect browsers that use another host name, or HTTP instead of HTTPS, to the access URL.
     #[arg(long, env = env::REDIRECT_TO_ACCESS_URL)]
     pub(crate) redirect_to_access_url: bool,

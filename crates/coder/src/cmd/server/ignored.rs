@@ -9,7 +9,6 @@ use crate::ignored_flags::IgnoredFlag;
 
 /// Flag and variable; whether it takes a value.
 const FLAGS: &[(&str, &str, bool)] = &[
-    ("wildcard-access-url", "CODER_WILDCARD_ACCESS_URL", true),
     ("postgres-conn-max-idle", "CODER_PG_CONN_MAX_IDLE", true),
     ("provisioner-daemon-poll-interval", "CODER_PROVISIONER_DAEMON_POLL_INTERVAL", true),
     ("provisioner-daemon-poll-jitter", "CODER_PROVISIONER_DAEMON_POLL_JITTER", true),

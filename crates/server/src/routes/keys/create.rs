@@ -64,6 +64,33 @@ pub async fn further_session(app: &App, caller: &Caller, user: &users::User) -> 
     insert_key(app, caller, user, &key).await
 }
 
+/// A key that only opens apps of workspaces, for a browser on the host of an app. It ends with the caller's key, so that a
+/// log-out ends the visits of apps, too.
+pub async fn app_session(app: &App, caller: &Caller) -> Result<Secret> {
+    caller.require(Action::Create, object(caller.user.id))?;
+    let scopes = [scope::APPLICATION_CONNECT];
+    let wanted = Scopes::parse(scopes, caller.key.allow_list.iter().map(String::as_str));
+    if !wanted.is_ok_and(|wanted| caller.subject.scopes.cover(&wanted)) {
+        return Err(Error::forbidden());
+    }
+    let now = app.now();
+    let left = u64::try_from(caller.key.expires_at.duration_since(now).as_secs()).unwrap_or_default();
+    let lifetime = app.config.sessions.duration.min(Duration::from_secs(left.max(1)));
+    let key = KeyRequest {
+        user: caller.user.id,
+        login_type: caller.user.login_type,
+        name: String::new(),
+        lifetime,
+        scopes: scopes.map(str::to_owned).to_vec(),
+        allow_list: caller.key.allow_list.clone(),
+    };
+    let not_after = caller.key.not_after.unwrap_or(caller.key.expires_at);
+    transaction!(app.store, Error, |tx| {
+        let parent = Parent { id: caller.key.id.clone(), not_after };
+        issue(tx, &key, Some(parent), &caller.origin, now).await
+    })
+}
+
 /// `POST /users/{user}/keys/tokens`
 pub async fn token(
     State(app): State<App>,

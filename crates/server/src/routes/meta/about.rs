@@ -10,6 +10,7 @@ use coder_store::settings;
 
 use crate::context::App;
 use crate::http::{AccessUrl, Json, Result, body};
+use crate::routes::applications;
 
 /// `GET /healthz`, `/latency-check`
 pub async fn healthz() -> &'static str {
@@ -88,6 +89,7 @@ pub async fn regions(State(app): State<App>, AccessUrl(url): AccessUrl) -> Json<
         name: "primary".to_owned(),
         display_name: "Default".to_owned(),
         healthy: true,
+        wildcard_hostname: applications::pattern(&app.config, &AccessUrl(url.clone())),
         path_app_url: url,
         ..Region::default()
     };

@@ -3,6 +3,7 @@
 pub mod create;
 pub mod find;
 pub mod get;
+pub mod latest_agents;
 pub mod list;
 pub mod port_shares;
 pub mod settings;

@@ -2,20 +2,16 @@
 
 use axum::extract::State;
 use coder_api::agents::{DeletePortShare, PortShare, PortShares, UpsertPortShare};
+use coder_domain::apps::{FIRST_PORT, SharingLevel};
 use coder_domain::ids::WorkspaceId;
 use coder_domain::rbac::Action;
-use coder_store::workspaces::{Workspace, agents, builds, port_shares, resources};
-use coder_store::{Tx, templates};
+use coder_store::templates;
+use coder_store::workspaces::port_shares;
 
-use super::find;
+use super::{find, latest_agents};
 use crate::context::App;
 use crate::http::params::Id;
 use crate::http::{Caller, Error, Json, NoContent, Result};
-
-/// Lower ports are not proxied.
-const FIRST_PORT: i64 = 9;
-/// Levels, from the fewest people to the most.
-const LEVELS: [&str; 4] = ["owner", "organization", "authenticated", "public"];
 
 /// `GET /workspaces/{workspace}/port-share`
 pub async fn list(
@@ -38,23 +34,24 @@ pub async fn upsert(
 ) -> Result<Json<PortShare>> {
     let mut tx = app.store.reader().await?;
     let workspace = find::by_id(&mut tx, &caller, id, Action::Update).await?;
-    if !(FIRST_PORT..=65535).contains(&request.port) {
+    if !(i64::from(FIRST_PORT)..=65535).contains(&request.port) {
         return Err(Error::invalid("port", format!("It must be between {FIRST_PORT} and 65535.")));
     }
     if !["http", "https"].contains(&request.protocol.as_str()) {
         return Err(Error::invalid("protocol", "It must be http or https."));
     }
-    let rank = |level: &str| LEVELS.iter().position(|known| *known == level);
-    let level = rank(&request.share_level).filter(|rank| *rank > 0);
+    let level: Option<SharingLevel> = request.share_level.parse().ok();
     let level = level
+        .filter(|level| *level != SharingLevel::Owner)
         .ok_or_else(|| Error::invalid("share_level", "It must be organization, authenticated or public."))?;
     let template = templates::find(&mut tx, workspace.template_id).await?.ok_or_else(Error::not_found)?;
     let most = &template.settings.max_port_share_level;
-    if rank(most).is_some_and(|most| level > most) {
+    if most.parse().is_ok_and(|most: SharingLevel| level > most) {
         let detail = format!("The template allows at most the level {most:?}.");
         return Err(Error::invalid("share_level", detail));
     }
-    if !has_agent(&mut tx, &workspace, &request.agent_name).await? {
+    let agents = latest_agents::list(&mut tx, workspace.id).await?;
+    if !agents.iter().any(|agent| agent.name == request.agent_name) {
         return Err(Error::invalid("agent_name", "The latest build of the workspace has no such agent."));
     }
     drop(tx);
@@ -84,13 +81,6 @@ pub async fn delete(
         Err(coder_store::Error::Stale { .. }) => Err(Error::not_found()),
         other => other.map(|()| NoContent).map_err(Error::from),
     }
-}
-
-async fn has_agent(tx: &mut Tx, workspace: &Workspace, name: &str) -> Result<bool> {
-    let Some(build) = builds::find_latest(tx, workspace.id).await? else { return Ok(false) };
-    let made = resources::list(tx, &[build.job_id]).await?;
-    let made: Vec<_> = made.into_iter().map(|resource| resource.id).collect();
-    Ok(agents::list(tx, &made).await?.iter().any(|agent| agent.name == name))
 }
 
 fn view(row: port_shares::PortShare) -> PortShare {

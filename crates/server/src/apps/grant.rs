@@ -1,0 +1,186 @@
+//! What a visitor was allowed: one app of one workspace, for a minute. The browser keeps it as a signed token, so that most
+//! requests need no look into the database (agent 6.2).
+
+use coder_domain::Timestamp;
+use coder_domain::apps::{AccessMethod, SharingLevel};
+use coder_domain::ids::{AgentId, UserId, WorkspaceId};
+use http::HeaderMap;
+use http::header::HeaderValue;
+use jiff::SignedDuration;
+use serde::{Deserialize, Serialize};
+
+use crate::authn::signed_token::{KEY_BYTES, TokenKey};
+use crate::authn::{cookies, session};
+use crate::config::Config;
+
+/// The cookie of signed tokens.
+pub const COOKIE: &str = "coder_signed_app_token";
+/// How long a token is valid. A right that has ended ends after this at the latest.
+pub const LIFETIME: SignedDuration = SignedDuration::from_mins(1);
+/// Longer tokens are not read.
+const LONGEST: usize = 8 << 10;
+/// Tokens of one request that are tried: paths of apps may contain each other.
+const TRIED: usize = 4;
+
+/// Which app a request is for, as its host name or path says.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct AppRequest {
+    pub access_method: Method,
+    /// The path of the app on its host.
+    pub base_path: String,
+    pub app_prefix: String,
+    pub username_or_id: String,
+    pub workspace_name_or_id: String,
+    pub agent_name_or_id: String,
+    pub app_slug_or_port: String,
+}
+
+/// How an app is reached, in the words of tokens.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Method {
+    Path,
+    Subdomain,
+}
+
+impl From<Method> for AccessMethod {
+    fn from(method: Method) -> Self {
+        match method {
+            Method::Path => Self::Path,
+            Method::Subdomain => Self::Subdomain,
+        }
+    }
+}
+
+/// See the module.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Grant {
+    pub request: AppRequest,
+    /// The nil id for visitors who are not signed in.
+    pub user_id: UserId,
+    pub workspace_id: WorkspaceId,
+    pub agent_id: AgentId,
+    pub app_url: String,
+    /// `simple` or `passthru`.
+    pub cors_behavior: String,
+    /// Whether everybody may open the app.
+    pub public: bool,
+    exp: i64,
+}
+
+/// What is granted, before it has an end.
+pub struct Granted {
+    pub user_id: UserId,
+    pub workspace_id: WorkspaceId,
+    pub agent_id: AgentId,
+    pub app_url: String,
+    pub cors_behavior: String,
+    pub level: SharingLevel,
+}
+
+/// Makes and reads the tokens.
+pub struct Grants(TokenKey);
+
+impl Grants {
+    pub(super) fn new(key: &[u8; KEY_BYTES]) -> Self {
+        Self(TokenKey::new(key))
+    }
+
+    /// A grant, and the cookie that keeps it.
+    pub(super) fn issue(
+        &self,
+        config: &Config,
+        request: AppRequest,
+        granted: Granted,
+        now: Timestamp,
+    ) -> (Grant, Option<HeaderValue>) {
+        let grant = Grant {
+            request,
+            user_id: granted.user_id,
+            workspace_id: granted.workspace_id,
+            agent_id: granted.agent_id,
+            app_url: granted.app_url,
+            cors_behavior: granted.cors_behavior,
+            public: granted.level == SharingLevel::Public,
+            exp: (now + LIFETIME).as_second(),
+        };
+        let token = self.0.sign(&grant);
+        let cookie =
+            cookies::signed_app_token(COOKIE, &token, &grant.request.base_path, LIFETIME.as_secs(), config);
+        (grant, cookie)
+    }
+
+    /// A valid grant for exactly this request, among the cookies of `headers`.
+    pub(super) fn find(&self, headers: &HeaderMap, request: &AppRequest, now: Timestamp) -> Option<Grant> {
+        let tokens = session::cookies(headers, COOKIE).take(TRIED);
+        let grants = tokens.filter_map(|token| self.0.read::<Grant>(token, LONGEST).ok());
+        grants.filter(|grant| grant.exp > now.as_second()).find(|grant| grant.request == *request)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn request(app: &str) -> AppRequest {
+        AppRequest {
+            access_method: Method::Subdomain,
+            base_path: "/".to_owned(),
+            app_prefix: String::new(),
+            username_or_id: "ann".to_owned(),
+            workspace_name_or_id: "dev".to_owned(),
+            agent_name_or_id: String::new(),
+            app_slug_or_port: app.to_owned(),
+        }
+    }
+
+    fn granted() -> Granted {
+        Granted {
+            user_id: UserId::NIL,
+            workspace_id: WorkspaceId::random(),
+            agent_id: AgentId::random(),
+            app_url: "http://localhost:8080".to_owned(),
+            cors_behavior: "simple".to_owned(),
+            level: SharingLevel::Public,
+        }
+    }
+
+    fn sent(cookie: &HeaderValue) -> HeaderMap {
+        let pair = cookie.to_str().unwrap().split(';').next().unwrap();
+        HeaderMap::from_iter([(http::header::COOKIE, pair.parse().unwrap())])
+    }
+
+    #[test]
+    fn token_is_valid_for_its_own_app_for_a_minute() {
+        let (grants, config) = (Grants::new(&[7; KEY_BYTES]), Config::default());
+        let now = Timestamp::constant(1_780_000_000, 0);
+        let (grant, cookie) = grants.issue(&config, request("web"), granted(), now);
+        let headers = sent(&cookie.unwrap());
+        assert_eq!(grants.find(&headers, &request("web"), now), Some(grant));
+        assert_eq!(grants.find(&headers, &request("other"), now), None);
+        let other = AppRequest { workspace_name_or_id: "prod".to_owned(), ..request("web") };
+        assert_eq!(grants.find(&headers, &other, now), None);
+        let by_path = AppRequest { access_method: Method::Path, ..request("web") };
+        assert_eq!(grants.find(&headers, &by_path, now), None);
+        assert_eq!(grants.find(&headers, &request("web"), now + LIFETIME), None);
+        assert_eq!(Grants::new(&[8; KEY_BYTES]).find(&headers, &request("web"), now), None);
+    }
+
+    #[test]
+    fn only_a_few_tokens_are_tried() {
+        let (grants, config) = (Grants::new(&[7; KEY_BYTES]), Config::default());
+        let now = Timestamp::constant(1_780_000_000, 0);
+        let (_, cookie) = grants.issue(&config, request("web"), granted(), now);
+        let own = sent(&cookie.unwrap())[http::header::COOKIE].to_str().unwrap().to_owned();
+        let with = |others: usize| {
+            let line = format!("{}{own}", format!("{COOKIE}=x; ").repeat(others));
+            grants.find(
+                &HeaderMap::from_iter([(http::header::COOKIE, line.parse().unwrap())]),
+                &request("web"),
+                now,
+            )
+        };
+        assert!(with(TRIED - 1).is_some());
+        assert!(with(TRIED).is_none());
+    }
+}
