@@ -19,7 +19,7 @@ use coder_tailnet::node::{BoxedFuture, Config, Dialer, Node};
 use coder_tailnet::peer::Role;
 use coder_tailnet::rpc;
 use coder_wire::bytes::BoxedStream;
-use coder_wire::messages::provisioner::{Agent, Resource, agent};
+use coder_wire::messages::provisioner::{Agent, App, Resource, agent};
 use coder_wire::mux;
 use coder_wire::ws::Socket;
 use tokio::sync::mpsc;
@@ -87,6 +87,19 @@ pub async fn new_workspace(
     client: &Client,
     name: &str,
 ) -> Result<(Workspace, AgentId, Secret)> {
+    new_workspace_with(server, client, name, Vec::new()).await
+}
+
+/// The same, with apps on the agent.
+///
+/// # Errors
+/// When a call fails.
+pub async fn new_workspace_with(
+    server: &TestServer,
+    client: &Client,
+    name: &str,
+    apps: Vec<App>,
+) -> Result<(Workspace, AgentId, Secret)> {
     let owner = &server.owner;
     let organization = server.handle.app.default_organization;
     let daemon = FakeDaemon::join_with_session(owner, &format!("daemon-of-{name}")).await?;
@@ -113,6 +126,7 @@ pub async fn new_workspace(
     let agent = Agent {
         name: "main".to_owned(),
         auth: Some(agent::Auth::Token(token.expose().to_owned())),
+        apps,
         ..Agent::default()
     };
     let resource = Resource {
