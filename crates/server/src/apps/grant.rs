@@ -4,14 +4,10 @@
 use coder_domain::Timestamp;
 use coder_domain::apps::{AccessMethod, SharingLevel};
 use coder_domain::ids::{AgentId, UserId, WorkspaceId};
-use http::HeaderMap;
-use http::header::HeaderValue;
 use jiff::SignedDuration;
 use serde::{Deserialize, Serialize};
 
 use crate::authn::signed_token::{KEY_BYTES, TokenKey};
-use crate::authn::{cookies, session};
-use crate::config::Config;
 
 /// The cookie of signed tokens.
 pub const COOKIE: &str = "coder_signed_app_token";
@@ -86,14 +82,8 @@ impl Grants {
         Self(TokenKey::new(key))
     }
 
-    /// A grant, and the cookie that keeps it.
-    pub(super) fn issue(
-        &self,
-        config: &Config,
-        request: AppRequest,
-        granted: Granted,
-        now: Timestamp,
-    ) -> (Grant, Option<HeaderValue>) {
+    /// A grant, and the token that keeps it.
+    pub(super) fn issue(&self, request: AppRequest, granted: Granted, now: Timestamp) -> (Grant, String) {
         let grant = Grant {
             request,
             user_id: granted.user_id,
@@ -105,15 +95,17 @@ impl Grants {
             exp: (now + LIFETIME).as_second(),
         };
         let token = self.0.sign(&grant);
-        let cookie =
-            cookies::signed_app_token(COOKIE, &token, &grant.request.base_path, LIFETIME.as_secs(), config);
-        (grant, cookie)
+        (grant, token)
     }
 
-    /// A valid grant for exactly this request, among the cookies of `headers`.
-    pub(super) fn find(&self, headers: &HeaderMap, request: &AppRequest, now: Timestamp) -> Option<Grant> {
-        let tokens = session::cookies(headers, COOKIE).take(TRIED);
-        let grants = tokens.filter_map(|token| self.0.read::<Grant>(token, LONGEST).ok());
+    /// A valid grant for exactly this request, among the first few tokens.
+    pub(super) fn find<'a>(
+        &self,
+        tokens: impl Iterator<Item = &'a str>,
+        request: &AppRequest,
+        now: Timestamp,
+    ) -> Option<Grant> {
+        let grants = tokens.take(TRIED).filter_map(|token| self.0.read::<Grant>(token, LONGEST).ok());
         grants.filter(|grant| grant.exp > now.as_second()).find(|grant| grant.request == *request)
     }
 }
@@ -145,40 +137,30 @@ mod tests {
         }
     }
 
-    fn sent(cookie: &HeaderValue) -> HeaderMap {
-        let pair = cookie.to_str().unwrap().split(';').next().unwrap();
-        HeaderMap::from_iter([(http::header::COOKIE, pair.parse().unwrap())])
-    }
-
     #[test]
     fn token_is_valid_for_its_own_app_for_a_minute() {
-        let (grants, config) = (Grants::new(&[7; KEY_BYTES]), Config::default());
+        let grants = Grants::new(&[7; KEY_BYTES]);
         let now = Timestamp::constant(1_780_000_000, 0);
-        let (grant, cookie) = grants.issue(&config, request("web"), granted(), now);
-        let headers = sent(&cookie.unwrap());
-        assert_eq!(grants.find(&headers, &request("web"), now), Some(grant));
-        assert_eq!(grants.find(&headers, &request("other"), now), None);
+        let (grant, token) = grants.issue(request("web"), granted(), now);
+        let find = |grants: &Grants, request, now| grants.find([token.as_str()].into_iter(), &request, now);
+        assert_eq!(find(&grants, request("web"), now), Some(grant));
+        assert_eq!(find(&grants, request("other"), now), None);
         let other = AppRequest { workspace_name_or_id: "prod".to_owned(), ..request("web") };
-        assert_eq!(grants.find(&headers, &other, now), None);
+        assert_eq!(find(&grants, other, now), None);
         let by_path = AppRequest { access_method: Method::Path, ..request("web") };
-        assert_eq!(grants.find(&headers, &by_path, now), None);
-        assert_eq!(grants.find(&headers, &request("web"), now + LIFETIME), None);
-        assert_eq!(Grants::new(&[8; KEY_BYTES]).find(&headers, &request("web"), now), None);
+        assert_eq!(find(&grants, by_path, now), None);
+        assert_eq!(find(&grants, request("web"), now + LIFETIME), None);
+        assert_eq!(find(&Grants::new(&[8; KEY_BYTES]), request("web"), now), None);
     }
 
     #[test]
     fn only_a_few_tokens_are_tried() {
-        let (grants, config) = (Grants::new(&[7; KEY_BYTES]), Config::default());
+        let grants = Grants::new(&[7; KEY_BYTES]);
         let now = Timestamp::constant(1_780_000_000, 0);
-        let (_, cookie) = grants.issue(&config, request("web"), granted(), now);
-        let own = sent(&cookie.unwrap())[http::header::COOKIE].to_str().unwrap().to_owned();
+        let (_, token) = grants.issue(request("web"), granted(), now);
         let with = |others: usize| {
-            let line = format!("{}{own}", format!("{COOKIE}=x; ").repeat(others));
-            grants.find(
-                &HeaderMap::from_iter([(http::header::COOKIE, line.parse().unwrap())]),
-                &request("web"),
-                now,
-            )
+            let tokens = std::iter::repeat_n("x", others).chain([token.as_str()]);
+            grants.find(tokens, &request("web"), now)
         };
         assert!(with(TRIED - 1).is_some());
         assert!(with(TRIED).is_none());

@@ -10,11 +10,12 @@ use http::StatusCode;
 use http::header::{self, HeaderValue};
 
 use super::destination::Destination;
-use super::grant::{AppRequest, Grant, Granted, Method};
+use super::grant::{self, AppRequest, Grant, Granted, Method};
 use super::origins::{self, Answers};
 use super::proxy::{self, Target};
 use super::resolve::{self, Content};
 use super::{Head, sign_in, visitor};
+use crate::authn::{cookies, session};
 use crate::context::App;
 use crate::http::{Error, Result};
 use crate::pages;
@@ -88,7 +89,8 @@ async fn on_path(app: &App, request: Head, body: Body) -> Result<Response> {
 
 /// Serves one app, whose path of the request is `rest`.
 async fn open(app: &App, wanted: AppRequest, rest: &str, request: Head, body: Body) -> Result<Response> {
-    let known = app.apps.grants.find(request.headers(), &wanted, app.now());
+    let tokens = session::cookies(request.headers(), grant::COOKIE);
+    let known = app.apps.grants.find(tokens, &wanted, app.now());
     let (grant, cookie) = match known {
         Some(grant) => (grant, None),
         None => match authorize(app, wanted, &request).await? {
@@ -172,7 +174,10 @@ async fn authorize(
         cors_behavior: content.cors_behavior,
         level: effective_level(method.into(), level, rules),
     };
-    Ok(Ok(app.apps.grants.issue(&app.config, wanted, granted, app.now())))
+    let (grant, token) = app.apps.grants.issue(wanted, granted, app.now());
+    let (path, lifetime) = (&grant.request.base_path, grant::LIFETIME.as_secs());
+    let cookie = cookies::signed_app_token(grant::COOKIE, &token, path, lifetime, &app.config);
+    Ok(Ok((grant, cookie)))
 }
 
 /// 404 for what does not exist and what may not be seen.
