@@ -82,9 +82,10 @@ impl Target {
 
 /// Whether a segment is `.` or `..`, escaped or not.
 fn is_dots(segment: &str) -> bool {
-    let plain = segment.to_ascii_lowercase().replace("%2e", ".");
-    let plain = plain.split(['\\', ';']).next().unwrap_or_default().replace("%5c", "\\");
-    plain.split('\\').any(|part| matches!(part, "." | ".."))
+    let plain = segment.to_ascii_lowercase().replace("%2e", ".").replace("%5c", "\\").replace("%3b", ";");
+    // Some servers read a backslash as a slash, and drop what follows a semicolon.
+    let mut parts = plain.split('\\').map(|part| part.split(';').next().unwrap_or_default());
+    parts.any(|part| matches!(part, "." | ".."))
 }
 
 /// Forwards a request whose path below the app is `rest`.
@@ -246,9 +247,17 @@ mod tests {
         let inside = Target::of("http://localhost:8080/public").ok().unwrap();
         let path = |rest| inside.path_and_query(rest, Some("a=1")).ok();
         assert_eq!(path("/x/..y"), Some("/public/x/..y?a=1".to_owned()));
-        for outside in
-            ["/..", "/../private", "/x/%2e%2E/y", "/.%2e", "/x/..;/y", "/a\\..\\b", "/%2e%2e%5cb", "/./x"]
-        {
+        for outside in [
+            "/..",
+            "/../private",
+            "/x/%2e%2E/y",
+            "/.%2e",
+            "/x/..;/y",
+            "/a\\..\\b",
+            "/%2e%2e%5cb",
+            "/./x",
+            "/..%3bx/",
+        ] {
             assert_eq!(path(outside), None, "{outside}");
         }
         let root = Target::of("http://localhost:8080").ok().unwrap();

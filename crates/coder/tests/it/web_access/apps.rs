@@ -25,6 +25,7 @@ async fn app_gets_the_request_without_credentials() {
         assert_eq!(answer.status, 200, "{answer:?}");
         let seen = &answer.body;
         assert!(seen.starts_with("GET /a%2Fb/../c?x=%20 HTTP/1.1\r\n"), "{seen}");
+        assert!(seen.contains("\r\nX-Kept: yes\r\n"), "names are spelled as they were sent: {seen}");
         let lower = seen.to_lowercase();
         for line in [
             format!("\r\nhost: {host}\r\n"),
