@@ -20,6 +20,7 @@ pub mod password;
 pub mod protocol;
 pub mod queue;
 pub mod rbac;
+pub mod schedule;
 pub mod secret;
 pub mod tags;
 
