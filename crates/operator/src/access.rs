@@ -118,6 +118,10 @@ pub(crate) async fn control_plane(
 ) -> Result<Access, Unavailable> {
     let planes: Api<CoderControlPlane> = Api::namespaced(kube.clone(), namespace);
     let unavailable = |message: String| missing(CONTROL_PLANE, "ControlPlaneUnavailable", message);
+    // The definitions of the official operator admit this.
+    if name.is_empty() {
+        return Err(unavailable("controlPlaneRef.name is empty".to_owned()));
+    }
     let plane = planes
         .get_opt(name)
         .await?
@@ -173,7 +177,7 @@ async fn token(kube: &Client, namespace: &str, name: &str, key: &str) -> Result<
     Ok(Secret::new(text))
 }
 
-/// An entry of a Secret.
+/// An entry of a Secret; none without a name.
 ///
 /// # Errors
 /// The API server did not answer.
@@ -183,6 +187,9 @@ pub(crate) async fn entry(
     name: &str,
     key: &str,
 ) -> Result<Option<Vec<u8>>, kube::Error> {
+    if name.is_empty() {
+        return Ok(None);
+    }
     let secrets: Api<KubeSecret> = Api::namespaced(kube.clone(), namespace);
     let found = secrets.get_opt(name).await?;
     Ok(found.and_then(|secret| secret.data?.remove(key)).map(|value| value.0))

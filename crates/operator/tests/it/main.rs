@@ -2,6 +2,7 @@
 #![expect(clippy::unwrap_used, reason = "tests")]
 
 mod admission;
+mod charts;
 mod control_plane;
 mod deletion;
 mod election;
@@ -15,4 +16,5 @@ mod names;
 mod objects;
 mod scaling;
 mod server_trouble;
+mod upgrade;
 mod world;

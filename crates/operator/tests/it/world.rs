@@ -53,7 +53,10 @@ impl World {
     }
 
     pub(crate) async fn without_operator() -> Option<Self> {
-        let cluster = cluster()?;
+        Some(Self::in_cluster(cluster()?).await)
+    }
+
+    pub(crate) async fn in_cluster(cluster: &'static Cluster) -> Self {
         let admin = cluster.admin().await;
         let namespace = cluster.namespace().await;
         let server = TestServer::start().await.unwrap();
@@ -74,7 +77,7 @@ impl World {
         };
         let token = world.server.owner.token().unwrap().expose().to_owned();
         world.secret("token", &[("token", &token)]).await;
-        Some(world)
+        world
     }
 
     /// Starts an operator for this namespace, with the permissions of the shipped ClusterRole.

@@ -21,6 +21,11 @@ use serde_json::{Value, json};
 /// How long the API server may take to start on a busy machine.
 const START: Duration = Duration::from_secs(120);
 
+/// The files of the custom resources below `deploy/`.
+pub const DEFINITIONS: &[&str] =
+    &["crds/coder.com_codercontrolplanes.yaml", "crds/coder.com_coderprovisioners.yaml"];
+const PERMISSIONS: &[&str] = &["operator/rbac.yaml"];
+
 /// The programs, their address, and the administrator's token.
 pub struct Cluster {
     directory: PathBuf,
@@ -40,8 +45,29 @@ pub fn cluster() -> Option<&'static Cluster> {
     let programs = coder_requirements::directory(coder_requirements::Requirement::Kubernetes)?;
     Some(CLUSTER.get_or_init(|| {
         // On a thread of its own, because it waits for a runtime of its own.
-        std::thread::spawn(move || Cluster::start(&programs)).join().expect("the cluster starts")
+        let start = move || {
+            let cluster = Cluster::start(&programs);
+            cluster.install(&[DEFINITIONS, PERMISSIONS].concat());
+            cluster
+        };
+        std::thread::spawn(start).join().expect("the cluster starts")
     }))
+}
+
+/// Another cluster with the permissions of the operator and without its definitions, as before its installation. It lasts
+/// as long as the process.
+#[track_caller]
+pub fn cluster_without_definitions() -> Option<&'static Cluster> {
+    if !coder_requirements::has(coder_requirements::Requirement::Kubernetes) {
+        return None;
+    }
+    let programs = coder_requirements::directory(coder_requirements::Requirement::Kubernetes)?;
+    let start = move || {
+        let cluster = Cluster::start(&programs);
+        cluster.install(PERMISSIONS);
+        cluster
+    };
+    Some(Box::leak(Box::new(std::thread::spawn(start).join().expect("the cluster starts"))))
 }
 
 fn port() -> u16 {
@@ -135,7 +161,6 @@ impl Cluster {
             &[(&program("kube-controller-manager"), arguments)],
             "",
         ));
-        cluster.install();
         cluster
     }
 
@@ -233,8 +258,8 @@ impl Cluster {
         api.create(&PostParams::default(), &namespace).await.unwrap().metadata.name.unwrap()
     }
 
-    /// Installs the definitions and the permissions as they are shipped.
-    fn install(&self) {
+    /// Installs what is shipped.
+    fn install(&self, files: &[&str]) {
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
         runtime.block_on(async {
             let admin = self.admin().await;
@@ -243,28 +268,30 @@ impl Cluster {
                 json!({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": "coder-operator"}}),
             )
             .await;
-            for file in [
-                "crds/coder.com_codercontrolplanes.yaml",
-                "crds/coder.com_coderprovisioners.yaml",
-                "operator/rbac.yaml",
-            ] {
+            for file in files {
                 for object in documents(file) {
                     apply(&admin, object).await;
                 }
             }
-            let deadline = Instant::now() + START;
-            for resource in ["coderprovisioners", "codercontrolplanes"] {
-                let request = || {
-                    http::Request::get(format!("/apis/coder.com/v1alpha1/{resource}"))
-                        .body(Vec::new())
-                        .unwrap()
-                };
-                while admin.request_text(request()).await.is_err() {
-                    assert!(Instant::now() < deadline, "{resource} are not served");
-                    tokio::time::sleep(Duration::from_millis(50)).await;
-                }
+            if files.iter().any(|file| DEFINITIONS.contains(file)) {
+                self.until_served().await;
             }
         });
+    }
+
+    /// Waits until the API server serves the custom resources.
+    pub async fn until_served(&self) {
+        let admin = self.admin().await;
+        let deadline = Instant::now() + START;
+        for resource in ["coderprovisioners", "codercontrolplanes"] {
+            let request = || {
+                http::Request::get(format!("/apis/coder.com/v1alpha1/{resource}")).body(Vec::new()).unwrap()
+            };
+            while admin.request_text(request()).await.is_err() {
+                assert!(Instant::now() < deadline, "{resource} are not served");
+                tokio::time::sleep(Duration::from_millis(50)).await;
+            }
+        }
     }
 }
 
