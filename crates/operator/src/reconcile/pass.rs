@@ -10,7 +10,7 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::OwnerReference;
 use kube::runtime::controller::Action;
 use kube::{Resource as _, ResourceExt as _};
 
-use super::resource::{Error, RESYNC, pool_id};
+use super::resource::{Error, RESYNC, pool_id, resync};
 use crate::access::{self, Access};
 use crate::context::{Context, Hold, Organization};
 use crate::crd::{CoderProvisioner, CoderProvisionerStatus};
@@ -67,7 +67,7 @@ impl<'a> Pass<'a> {
             uid: resource.uid().unwrap_or_default(),
             about: resource.object_ref(&()),
             status: resource.status.clone().unwrap_or_default(),
-            next: RESYNC,
+            next: resync(&resource.uid().unwrap_or_default()),
             server: None,
             findings: Vec::new(),
         }

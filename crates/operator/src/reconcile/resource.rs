@@ -19,8 +19,15 @@ pub(crate) struct Error {
     pub(super) source: kube::Error,
 }
 
-/// The longest time between two passes.
+/// The longest time between two passes, before [`resync`] spreads them.
 pub(super) const RESYNC: Duration = Duration::from_secs(300);
+
+/// The longest time between two passes over the resource with this UID. It differs, so that resources that were made at the same
+/// time are not looked at at the same time for ever.
+pub(super) fn resync(uid: &str) -> Duration {
+    let sum: u64 = uid.bytes().map(u64::from).sum();
+    RESYNC + Duration::from_secs(sum % 60)
+}
 
 /// Namespace and name.
 pub(super) fn pool_id(pool: &CoderProvisioner) -> crate::queue::PoolId {
