@@ -10,6 +10,7 @@ mod bare;
 mod build;
 mod idle;
 mod load;
+mod operator;
 mod process;
 mod report;
 mod scale;
@@ -30,6 +31,7 @@ const MEASUREMENTS: &[(&str, Measurement)] = &[
     ("build", build::against_bare_terraform),
     ("module", build::with_module),
     ("slots", slots::at_once),
+    ("operator", operator::pools),
 ];
 
 /// What every measurement needs.
