@@ -30,6 +30,7 @@ mod interop;
 mod isolation;
 mod job_queue;
 mod key_revocation;
+mod kubernetes;
 mod log_template;
 mod processes;
 mod program;

@@ -16,5 +16,4 @@ mod names;
 mod objects;
 mod scaling;
 mod server_trouble;
-mod upgrade;
 mod world;

@@ -22,7 +22,7 @@ use serde_json::{Value, json};
 const START: Duration = Duration::from_secs(120);
 
 /// The files of the custom resources below `deploy/`.
-pub const DEFINITIONS: &[&str] =
+const DEFINITIONS: &[&str] =
     &["crds/coder.com_codercontrolplanes.yaml", "crds/coder.com_coderprovisioners.yaml"];
 const PERMISSIONS: &[&str] = &["operator/rbac.yaml"];
 
@@ -52,22 +52,6 @@ pub fn cluster() -> Option<&'static Cluster> {
         };
         std::thread::spawn(start).join().expect("the cluster starts")
     }))
-}
-
-/// Another cluster with the permissions of the operator and without its definitions, as before its installation. It lasts
-/// as long as the process.
-#[track_caller]
-pub fn cluster_without_definitions() -> Option<&'static Cluster> {
-    if !coder_requirements::has(coder_requirements::Requirement::Kubernetes) {
-        return None;
-    }
-    let programs = coder_requirements::directory(coder_requirements::Requirement::Kubernetes)?;
-    let start = move || {
-        let cluster = Cluster::start(&programs);
-        cluster.install(PERMISSIONS);
-        cluster
-    };
-    Some(Box::leak(Box::new(std::thread::spawn(start).join().expect("the cluster starts"))))
 }
 
 fn port() -> u16 {
@@ -280,7 +264,7 @@ impl Cluster {
     }
 
     /// Waits until the API server serves the custom resources.
-    pub async fn until_served(&self) {
+    async fn until_served(&self) {
         let admin = self.admin().await;
         let deadline = Instant::now() + START;
         for resource in ["coderprovisioners", "codercontrolplanes"] {
