@@ -23,6 +23,7 @@ mod metadata;
 mod network;
 mod process;
 mod pty;
+pub mod relay;
 pub mod resources;
 mod scripts;
 mod sessions;

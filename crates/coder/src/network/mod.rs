@@ -132,6 +132,6 @@ impl Drop for AgentConnection {
 pub(crate) fn derp_map(client: &Client, info: &AgentConnectionInfo) -> anyhow::Result<DerpMap> {
     let mut map: DerpMap =
         serde_json::from_value(info.derp_map.clone()).context("the server's DERP map is malformed")?;
-    map.rewrite(&relay::server_url(client.base()));
+    map.rewrite(&coder_agent::relay::server_url(client.base()));
     Ok(map)
 }
