@@ -1,4 +1,4 @@
-//! When a script with a schedule runs: five or six fields, the seconds first, in UTC.
+//! When a script with a schedule runs: five or six fields, the seconds first, in the time zone of the agent.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -13,6 +13,7 @@ use super::run;
 use crate::log_queue::Level;
 use crate::manifest::{Manifest, Script};
 use crate::state::AgentState;
+use crate::time_zone;
 
 /// A clock that jumps is noticed after this time at the latest.
 const CHECK_INTERVAL: Duration = Duration::from_secs(60);
@@ -26,8 +27,8 @@ fn parse(text: &str) -> Result<Cron, croner::errors::CronError> {
 }
 
 /// The next instant of a schedule after `now`.
-fn next(cron: &Cron, now: Timestamp) -> Option<Timestamp> {
-    cron.find_next_occurrence(&now.to_zoned(TimeZone::UTC), false).ok().map(|next| next.timestamp())
+fn next(cron: &Cron, now: Timestamp, zone: &TimeZone) -> Option<Timestamp> {
+    cron.find_next_occurrence(&now.to_zoned(zone.clone()), false).ok().map(|next| next.timestamp())
 }
 
 /// Runs a script by its schedule. A run does not begin while the one before goes on.
@@ -44,8 +45,12 @@ pub(super) async fn follow(state: &Arc<AgentState>, manifest: &Arc<Manifest>, sc
             return;
         }
     };
+    let (zone, problem) = time_zone::find(state.config.variable("TZ"));
+    if let Some(problem) = problem {
+        tracing::warn!(script = script.name, "{problem}; schedules are in UTC");
+    }
     let mut after = clock.now();
-    while let Some(at) = next(&cron, after) {
+    while let Some(at) = next(&cron, after, &zone) {
         loop {
             let left = at.duration_since(clock.now());
             let Ok(left) = Duration::try_from(left) else { break };
@@ -65,7 +70,21 @@ mod tests {
 
     fn check(schedule: &str, now: &str, want: &str) {
         let cron = parse(schedule).unwrap();
-        assert_eq!(next(&cron, now.parse().unwrap()), Some(want.parse().unwrap()), "{schedule}");
+        let next = next(&cron, now.parse().unwrap(), &TimeZone::UTC);
+        assert_eq!(next, Some(want.parse().unwrap()), "{schedule}");
+    }
+
+    /// Each day at nine, over the change to summer time.
+    #[test]
+    fn schedule_is_in_the_time_zone_of_the_agent() {
+        let (zone, _) = time_zone::find(Some("CET-1CEST,M3.5.0,M10.5.0/3".into()));
+        let cron = parse("0 0 9 * * *").unwrap();
+        let first = next(&cron, "2026-03-28T07:00:00Z".parse().unwrap(), &zone).unwrap();
+        let second = next(&cron, first, &zone).unwrap();
+        assert_eq!(
+            [first, second].map(|at| at.to_string()),
+            ["2026-03-28T08:00:00Z", "2026-03-29T07:00:00Z"]
+        );
     }
 
     /// agent 2.6.
