@@ -23,6 +23,10 @@ use crate::transport::Transport;
 /// Delays between two connections.
 const FIRST_DELAY: Duration = Duration::from_millis(100);
 const MAX_DELAY: Duration = Duration::from_secs(10);
+/// An agent often starts before the build that made it has ended, and until then the server does not know its token. So a young agent tries
+/// again soon.
+const YOUTH: Duration = Duration::from_secs(10);
+const MAX_DELAY_IN_YOUTH: Duration = Duration::from_millis(150);
 /// A connection that lasted this long was a good one.
 const GOOD: Duration = Duration::from_secs(30);
 /// How long sessions may take to end, and how long the last reports.
@@ -129,6 +133,7 @@ impl Agent {
 async fn connect(connections: &Connections) {
     let mut backoff = Backoff::new(FIRST_DELAY, MAX_DELAY).with_jitter();
     let mut warned: Option<(String, Instant)> = None;
+    let start = Instant::now();
     loop {
         let began = Instant::now();
         let problem = match connections.transport.rpc().await {
@@ -156,7 +161,9 @@ async fn connect(connections: &Connections) {
         if let Some(network) = connections.network.get() {
             network.tick().await;
         }
-        tokio::time::sleep(backoff.next_delay()).await;
+        let delay = backoff.next_delay();
+        let is_young = start.elapsed() < YOUTH;
+        tokio::time::sleep(if is_young { delay.min(MAX_DELAY_IN_YOUTH) } else { delay }).await;
     }
 }
 
