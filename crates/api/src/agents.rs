@@ -1,5 +1,7 @@
 //! What agents ask over REST, and what others see of agents beyond [`crate::resources::WorkspaceAgent`].
 
+use std::fmt;
+
 use coder_domain::Timestamp;
 use coder_domain::ids::{AgentId, LogSourceId, UserId, WorkspaceId};
 use coder_domain::secret::Secret;
@@ -27,23 +29,37 @@ pub struct AgentGitSshKey {
 }
 
 /// The account of a workspace's owner at a provider, or where to connect one.
-#[derive(Clone, Debug, Serialize, Deserialize)]
+#[derive(Clone, Serialize, Deserialize)]
 pub struct AgentExternalAuth {
-    #[serde(with = "exposed")]
+    #[serde(default = "none", with = "exposed")]
     pub access_token: Secret,
-    /// Always null.
+    /// What the provider sent with the token; our server has none.
     #[serde(default)]
-    pub token_extra: Option<serde_json::Value>,
+    pub token_extra: Option<serde_json::Map<String, serde_json::Value>>,
     /// Where the owner connects an account; empty when there is one.
     #[serde(default)]
     pub url: String,
     #[serde(default, rename = "type")]
     pub kind: String,
     /// What Git asks for.
-    #[serde(with = "exposed")]
+    #[serde(default = "none", with = "exposed")]
     pub username: Secret,
-    #[serde(with = "exposed")]
+    #[serde(default = "none", with = "exposed")]
     pub password: Secret,
+}
+
+/// What the provider sent with the token may be secret, too.
+impl fmt::Debug for AgentExternalAuth {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("AgentExternalAuth")
+            .field("kind", &self.kind)
+            .field("url", &self.url)
+            .finish_non_exhaustive()
+    }
+}
+
+fn none() -> Secret {
+    Secret::new("")
 }
 
 /// Secrets that are sent as they are.

@@ -38,7 +38,7 @@ pub use logs::{AgentLogs, FollowedLog, JobLogTarget, JobLogs, LogLine};
 pub use proxy::Proxies;
 pub use tls::{Error as TlsError, config as tls_config};
 pub use version::same_release;
-pub use workspace_agent::{AgentExternalAuth, AppProbe, ExternalAuthQuery, GitSshKey};
+pub use workspace_agent::{AppProbe, ExternalAuthQuery};
 
 /// How long things may take.
 #[derive(Clone, Copy, Debug)]

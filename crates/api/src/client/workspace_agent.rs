@@ -4,56 +4,12 @@ use std::fmt;
 use std::time::Duration;
 
 use http::{HeaderMap, Uri};
-use serde::Deserialize;
 use url::Url;
 
 use super::error::Error;
 use super::{BoxedByteStream, Client, UpgradedConnection, tls};
+use crate::agents::{AgentExternalAuth, AgentGitSshKey};
 use crate::paths;
-
-/// The key pair of the workspace's owner for Git.
-#[derive(Clone, Default, Deserialize)]
-#[serde(default)]
-pub struct GitSshKey {
-    /// As in `authorized_keys`.
-    pub public_key: String,
-    /// In PEM.
-    pub private_key: String,
-}
-
-/// A token of an external service for the workspace's owner, or where the owner connects an account.
-#[derive(Clone, Default, Deserialize)]
-#[serde(default)]
-pub struct AgentExternalAuth {
-    /// The token.
-    pub access_token: String,
-    /// Where the owner must log in first; empty when there is a token.
-    pub url: String,
-    /// The kind of service.
-    #[serde(rename = "type")]
-    pub kind: String,
-    /// For Git over HTTPS.
-    pub username: String,
-    /// The same.
-    pub password: String,
-    /// What the service sent with the token.
-    pub token_extra: Option<serde_json::Map<String, serde_json::Value>>,
-}
-
-impl fmt::Debug for GitSshKey {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("GitSshKey").field("public_key", &self.public_key).finish_non_exhaustive()
-    }
-}
-
-impl fmt::Debug for AgentExternalAuth {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("AgentExternalAuth")
-            .field("kind", &self.kind)
-            .field("url", &self.url)
-            .finish_non_exhaustive()
-    }
-}
 
 impl Client {
     /// Opens the connection for the calls of an agent (agent 2.1).
@@ -78,7 +34,7 @@ impl Client {
     ///
     /// # Errors
     /// As for every call.
-    pub async fn git_ssh_key_of_owner(&self) -> Result<GitSshKey, Error> {
+    pub async fn git_ssh_key_of_owner(&self) -> Result<AgentGitSshKey, Error> {
         self.get(paths::AGENT_GIT_SSH_KEY, &[]).await
     }
 
@@ -149,22 +105,5 @@ impl AppProbe {
 impl fmt::Debug for AppProbe {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("AppProbe").finish_non_exhaustive()
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn debug_shows_no_credential() {
-        let key = GitSshKey { public_key: "ssh-ed25519 A".to_owned(), private_key: "hunter2".to_owned() };
-        let auth = AgentExternalAuth {
-            access_token: "hunter2".to_owned(),
-            password: "hunter2".to_owned(),
-            ..AgentExternalAuth::default()
-        };
-        let text = format!("{key:?} {auth:?}");
-        assert!(text.contains("ssh-ed25519") && !text.contains("hunter2"), "{text}");
     }
 }

@@ -1,7 +1,8 @@
 //! `coder external-auth`: tokens of external services for the owner of a workspace.
 
 use anyhow::bail;
-use coder_api::client::{AgentExternalAuth, ExternalAuthQuery};
+use coder_api::agents::AgentExternalAuth;
+use coder_api::client::ExternalAuthQuery;
 
 use crate::cmd::agent::session::AgentSession;
 use crate::context::Context;
@@ -34,7 +35,7 @@ pub(crate) async fn run(ctx: &Context, command: Command) -> anyhow::Result<()> {
     }
     match &args.extra {
         Some(field) => ctx.printer.data(&extra(&auth, field)?),
-        None => ctx.printer.data(&auth.access_token),
+        None => ctx.printer.data(auth.access_token.expose()),
     }
     Ok(())
 }
@@ -61,6 +62,8 @@ mod tests {
             serde_json::from_str(r#"{"token_extra":{"a":{"b":"text"},"n":5}}"#).unwrap();
         assert_eq!(extra(&auth, "a.b").unwrap(), "text");
         assert_eq!(extra(&auth, "n").unwrap(), "5");
-        assert!(extra(&auth, "a.c").is_err() && extra(&AgentExternalAuth::default(), "a").is_err());
+        assert!(extra(&auth, "a.c").is_err());
+        let without: AgentExternalAuth = serde_json::from_str("{}").unwrap();
+        assert!(extra(&without, "a").is_err());
     }
 }

@@ -66,7 +66,8 @@ pub(crate) fn run(prompt: &Prompt) -> anyhow::Result<()> {
                 tokio::time::sleep(PAUSE).await;
             }
         }
-        printer.data(if prompt.wants_password { &auth.password } else { &auth.username });
+        let answer = if prompt.wants_password { &auth.password } else { &auth.username };
+        printer.data(answer.expose());
         Ok(())
     })
 }

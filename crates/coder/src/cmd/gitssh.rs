@@ -40,7 +40,7 @@ async fn execute(args: &Args) -> anyhow::Result<i32> {
         .tempdir()
         .context("make a directory for the key")?;
     let identity = directory.path().join("key");
-    write_private(&identity, key.private_key.as_bytes()).context("write the owner's Git key")?;
+    write_private(&identity, key.private_key.expose().as_bytes()).context("write the owner's Git key")?;
     let mut ssh = tokio::process::Command::new("ssh");
     for path in own_identities(&args.arguments).into_iter().chain([identity]) {
         ssh.arg("-i").arg(path);
