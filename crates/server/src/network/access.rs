@@ -2,22 +2,20 @@
 
 use coder_domain::ids::AgentId;
 use coder_domain::rbac::{Action, Subject, decide};
-use coder_store::workspaces::agents::{self, Agent};
-use coder_store::workspaces::{self, Workspace, builds, resources};
+use coder_store::workspaces::agent_connections::{self, AgentPlace};
+use coder_store::workspaces::{self, Workspace};
 use coder_store::{Error, Tx};
 
 use crate::routes::workspaces::find;
 
-/// An agent with its workspace; none for the agents of imports, and when either was deleted.
+/// What an agent belongs to; none for the agents of imports, and when the agent or its workspace was deleted.
 ///
 /// # Errors
 /// Only when the database fails.
-pub async fn find_agent(tx: &mut Tx, id: AgentId) -> Result<Option<(Agent, Workspace)>, Error> {
-    let Some(agent) = agents::find(tx, id).await? else { return Ok(None) };
-    let Some(resource) = resources::find(tx, agent.resource_id).await? else { return Ok(None) };
-    let Some(build) = builds::find_by_job(tx, resource.job_id).await? else { return Ok(None) };
-    let workspace = workspaces::find(tx, build.workspace_id).await?;
-    Ok(workspace.filter(|workspace| !workspace.deleted).map(|workspace| (agent, workspace)))
+pub async fn find_place(tx: &mut Tx, id: AgentId) -> Result<Option<(AgentPlace, Workspace)>, Error> {
+    let Some(place) = agent_connections::find_place(tx, id).await? else { return Ok(None) };
+    let workspace = workspaces::find(tx, place.workspace_id).await?;
+    Ok(workspace.filter(|workspace| !workspace.deleted).map(|workspace| (place, workspace)))
 }
 
 /// Whether a user or token may connect to a workspace (the action `ssh`).

@@ -6,7 +6,7 @@ use std::collections::BTreeSet;
 use coder_domain::ids::UserId;
 use coder_store::{Error, tokens};
 
-use super::access::{find_agent, may_connect};
+use super::access::{find_place, may_connect};
 use super::user_connections::UserConnection;
 use crate::authn::session;
 use crate::context::App;
@@ -65,7 +65,7 @@ pub async fn is_allowed(app: &App, connection: &UserConnection) -> Result<bool, 
         return Ok(false);
     };
     let Some(agent) = connection.agent else { return Ok(true) };
-    let found = find_agent(&mut tx, agent).await?;
+    let found = find_place(&mut tx, agent).await?;
     Ok(found.is_some_and(|(_, workspace)| may_connect(&subject, &workspace)))
 }
 

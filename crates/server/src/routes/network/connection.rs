@@ -7,7 +7,7 @@ use coder_domain::ids::AgentId;
 use crate::context::App;
 use crate::http::params::Id;
 use crate::http::{AccessUrl, Caller, Error, Json, Result};
-use crate::network::access::{find_agent, may_connect};
+use crate::network::access::{find_place, may_connect};
 use crate::network::derp_map;
 
 /// `GET /workspaceagents/connection`
@@ -22,7 +22,7 @@ pub async fn agent(
     Id(id): Id<AgentId>,
     url: AccessUrl,
 ) -> Result<Json<AgentConnectionInfo>> {
-    let found = find_agent(&mut app.store.reader().await?, id).await?;
+    let found = find_place(&mut app.store.reader().await?, id).await?;
     let is_reachable = found.is_some_and(|(_, workspace)| may_connect(&caller.subject, &workspace));
     if is_reachable { Ok(Json(info(&app, &url))) } else { Err(Error::not_found()) }
 }

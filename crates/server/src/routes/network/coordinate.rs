@@ -15,7 +15,7 @@ use crate::context::App;
 use crate::http::params::{Id, Query};
 use crate::http::{AccessUrl, Caller, Error, Result, upgrade};
 use crate::memory;
-use crate::network::access::{find_agent, may_connect};
+use crate::network::access::{find_place, may_connect};
 use crate::network::tailnet_service::TailnetService;
 use crate::network::user_connections::UserConnection;
 use crate::network::{revoke, workspace_updates};
@@ -32,7 +32,7 @@ pub async fn coordinate(
     url: AccessUrl,
     request: Request,
 ) -> Result<Response> {
-    let found = find_agent(&mut app.store.reader().await?, id).await?;
+    let found = find_place(&mut app.store.reader().await?, id).await?;
     if !found.is_some_and(|(_, workspace)| may_connect(&caller.subject, &workspace)) {
         return Err(Error::not_found());
     }
