@@ -321,6 +321,12 @@ variables! {
     BLOCK_DIRECT = "CODER_BLOCK_DIRECT";
     /// Whether clients and agents are told to reach the relay over WebSockets.
     DERP_FORCE_WEBSOCKETS = "CODER_DERP_FORCE_WEBSOCKETS";
+    /// Beginning of the host names of workspaces in the configuration of OpenSSH.
+    SSH_HOSTNAME_PREFIX = "CODER_SSH_HOSTNAME_PREFIX";
+    /// End of these host names, without its dot.
+    WORKSPACE_HOSTNAME_SUFFIX = "CODER_WORKSPACE_HOSTNAME_SUFFIX";
+    /// Options of OpenSSH for workspaces, as Key=Value, separated by commas.
+    SSH_CONFIG_OPTIONS = "CODER_SSH_CONFIG_OPTIONS";
     /// URL of a Postgres database; empty uses the embedded SQLite file.
     PG_CONNECTION_URL = "CODER_PG_CONNECTION_URL";
     /// Most connections to Postgres.

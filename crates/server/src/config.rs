@@ -1,5 +1,6 @@
 //! The server's settings as plain values. Flags and variables are read and validated in the binary, never here.
 
+use std::collections::BTreeMap;
 use std::net::{IpAddr, SocketAddr};
 use std::path::PathBuf;
 use std::time::Duration;
@@ -36,6 +37,8 @@ pub struct Config {
     pub tailnet: Tailnet,
     /// Apps of workspaces in the browser.
     pub apps: Apps,
+    /// Plain SSH to workspaces.
+    pub ssh: Ssh,
     /// Where `/bin/` and `/install.sh` find our own executable; `None` turns both off.
     pub executable: Option<PathBuf>,
 }
@@ -305,6 +308,27 @@ pub struct ExternalAuth {
 impl Default for ExternalAuth {
     fn default() -> Self {
         Self { providers: Vec::new(), timeout: Duration::from_secs(15) }
+    }
+}
+
+/// What `coder config-ssh` writes on the machines of users.
+#[derive(Clone, Debug)]
+pub struct Ssh {
+    /// Beginning of the host names of workspaces.
+    pub hostname_prefix: String,
+    /// End of the host names, without its dot.
+    pub hostname_suffix: String,
+    /// Options of OpenSSH.
+    pub config_options: BTreeMap<String, String>,
+}
+
+impl Default for Ssh {
+    fn default() -> Self {
+        Self {
+            hostname_prefix: "coder.".to_owned(),
+            hostname_suffix: "coder".to_owned(),
+            config_options: BTreeMap::new(),
+        }
     }
 }
 

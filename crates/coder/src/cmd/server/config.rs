@@ -63,6 +63,7 @@ pub(crate) fn validate(args: &Args) -> anyhow::Result<Config> {
             ..Tailnet::default()
         },
         apps: apps(&args.network)?,
+        ssh: args.ssh.settings()?,
         executable: std::env::current_exe().ok(),
     };
     ensure!(

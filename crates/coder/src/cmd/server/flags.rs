@@ -7,6 +7,7 @@ use clap::{Args as ClapArgs, ValueEnum};
 use coder_domain::secret::Secret;
 
 use super::ignored::Ignored;
+use super::ssh_flags::SshFlags;
 use super::{create_admin_user, states};
 use crate::daemon_flags::jobs::Jobs;
 use crate::daemon_flags::terraform::Terraform;
@@ -26,6 +27,8 @@ pub(crate) struct Args {
     pub(crate) database: Database,
     #[command(flatten)]
     pub(crate) sessions: SessionFlags,
+    #[command(flatten)]
+    pub(crate) ssh: SshFlags,
     #[command(flatten)]
     pub(crate) provisioning: Provisioning,
     #[command(flatten)]

@@ -8,6 +8,7 @@ pub(crate) mod database;
 mod flags;
 mod ignored;
 pub(crate) mod lock;
+mod ssh_flags;
 mod states;
 
 use std::path::{Path, PathBuf};

@@ -97,8 +97,13 @@ pub async fn regions(State(app): State<App>, AccessUrl(url): AccessUrl) -> Json<
 }
 
 /// `GET /api/v2/deployment/ssh`
-pub async fn ssh_config() -> Json<SshConfig> {
-    Json(SshConfig::default())
+pub async fn ssh_config(State(app): State<App>) -> Json<SshConfig> {
+    let ssh = &app.config.ssh;
+    Json(SshConfig {
+        hostname_prefix: ssh.hostname_prefix.clone(),
+        hostname_suffix: ssh.hostname_suffix.clone(),
+        ssh_config_options: ssh.config_options.clone(),
+    })
 }
 
 /// `GET /api/v2/experiments`

@@ -1,7 +1,7 @@
 //! What a client needs to connect to an agent (agent 3.7).
 
 use axum::extract::State;
-use coder_api::deployment::{AgentConnectionInfo, SshConfig};
+use coder_api::deployment::AgentConnectionInfo;
 use coder_domain::ids::AgentId;
 
 use crate::context::App;
@@ -33,6 +33,6 @@ fn info(app: &App, url: &AccessUrl) -> AgentConnectionInfo {
         derp_map: serde_json::to_value(derp_map::of(&app.config, url)).expect("texts and numbers are JSON"),
         derp_force_websockets: network.force_websockets,
         disable_direct_connections: network.block_direct,
-        hostname_suffix: SshConfig::default().hostname_suffix,
+        hostname_suffix: app.config.ssh.hostname_suffix.clone(),
     }
 }

@@ -158,3 +158,18 @@ on_both_engines! {
         assert_eq!(found, json!({ "devcontainers": [], "containers": [] }));
     }
 }
+
+#[tokio::test]
+async fn host_names_and_options_for_plain_ssh_are_those_of_the_settings() {
+    let mut config = crate::harness::settings();
+    config.ssh.hostname_prefix = "work-".to_owned();
+    config.ssh.hostname_suffix = "work".to_owned();
+    config.ssh.config_options.insert("ForwardAgent".to_owned(), "yes".to_owned());
+    let server = TestServer::sqlite_with(config).await;
+    let owner = server.owner().await;
+    let ssh = server.get(&owner, "/api/v2/deployment/ssh").await.expect(200);
+    let want = json!({ "hostname_prefix": "work-", "hostname_suffix": "work", "ssh_config_options": { "ForwardAgent": "yes" } });
+    assert_eq!(ssh, want);
+    let connection = server.get(&owner, "/api/v2/workspaceagents/connection").await.expect(200);
+    assert_eq!(connection["hostname_suffix"], "work");
+}
