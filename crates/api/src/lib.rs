@@ -11,6 +11,7 @@ pub mod audit;
 pub mod builds;
 #[cfg(feature = "client")]
 pub mod client;
+pub mod connection_log;
 pub mod daemons;
 pub mod deployment;
 pub mod error;

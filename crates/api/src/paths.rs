@@ -52,6 +52,7 @@ paths! {
     UPDATE_CHECK, update_check() = "/api/v2/updatecheck";
     AUTH_SCOPES, auth_scopes() = "/api/v2/auth/scopes";
     AUDIT, audit() = "/api/v2/audit";
+    CONNECTION_LOG, connection_log() = "/api/v2/connectionlog";
 
     HEALTH, health() = "/api/v2/debug/health";
 

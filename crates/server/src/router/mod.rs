@@ -19,9 +19,9 @@ use crate::http::connection::Service;
 use crate::http::limits::Group::{Files, Login};
 use crate::pages;
 use crate::routes::{
-    applications, audit, builds, dry_runs, external_auth, files, job_logs, keys, meta, network,
-    organizations, provisioner_daemons, provisioner_jobs, provisioner_keys, templates, users, versions,
-    workspace_agents, workspaces,
+    applications, audit, builds, connection_log, dry_runs, external_auth, files, job_logs, keys, meta,
+    network, organizations, provisioner_daemons, provisioner_jobs, provisioner_keys, templates, users,
+    versions, workspace_agents, workspaces,
 };
 
 /// Every route.
@@ -104,6 +104,7 @@ fn table(app: App) -> Table {
         .post_limited(Login, Authenticated, paths::EXTERNAL_AUTH_DEVICE, external_auth::redeem_device)
         .get(Public, paths::AUTH_SCOPES, keys::get::scopes)
         .get(Authenticated, paths::AUDIT, audit::list)
+        .get(Authenticated, paths::CONNECTION_LOG, connection_log::list)
         // Organizations
         .get(Authenticated, paths::ORGANIZATIONS, organizations::list)
         .get(Authenticated, paths::ORGANIZATION, organizations::get)

@@ -69,7 +69,7 @@ pub async fn list(State(app): State<App>, caller: Caller, query: Query) -> Resul
 }
 
 /// The organization whose entries the caller sees; `None` for all.
-async fn organization(
+pub(super) async fn organization(
     app: &App,
     tx: &mut Tx,
     caller: &Caller,

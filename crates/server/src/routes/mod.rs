@@ -4,6 +4,7 @@ pub mod announce;
 pub mod applications;
 pub mod audit;
 pub mod builds;
+pub mod connection_log;
 pub mod dry_runs;
 pub mod external_auth;
 pub mod files;

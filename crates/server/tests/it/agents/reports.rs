@@ -3,7 +3,7 @@
 use coder_domain::agent::{MAX_METADATA_BYTES, MAX_METADATA_CALL_BYTES};
 use coder_server::tasks::agents::Reports;
 use coder_server::tasks::driver::Task;
-use coder_store::workspaces::{agent_logs, agent_reports, connection_log};
+use coder_store::workspaces::{agent_logs, agent_reports};
 use coder_wire::messages::coder::agent::v2 as pb;
 use coder_wire::messages::coder::agent::v2::batch_update_app_health_request::HealthUpdate;
 use coder_wire::messages::coder::agent::v2::workspace_agent_metadata::Result as MetadataResult;
@@ -280,12 +280,33 @@ on_both_engines! {
         refusal(report(1, 1, &"1".repeat(100)).await);
         report(1, 1, "localhost").await.unwrap();
         report(2, 1, "localhost").await.unwrap();
-        let mut tx = rig.server.app.store.reader().await.unwrap();
-        let log = connection_log::list(&mut tx, rig.agent).await.unwrap();
-        assert_eq!(log.len(), 1);
-        let entry = (log[0].kind.as_str(), log[0].ip.as_str(), log[0].status_code, log[0].reason.as_str());
-        assert_eq!(entry, ("ssh", "127.0.0.1", 130, "gone"));
-        assert!(log[0].disconnected_at.is_some());
+        let log = rig.server.get(&rig.owner, "/api/v2/connectionlog").await.expect(200);
+        assert_eq!((&log["count"], log["connection_logs"].as_array().unwrap().len()), (&1.into(), 1));
+        let entry = &log["connection_logs"][0];
+        assert_eq!((&entry["type"], &entry["ip"], &entry["agent_name"]), (&"ssh".into(), &"127.0.0.1".into(), &"main".into()));
+        assert_eq!(entry["workspace_id"], rig.workspace.to_string());
+        let session = &entry["ssh_info"];
+        assert_eq!((&session["exit_code"], &session["disconnect_reason"]), (&130.into(), &"gone".into()));
+        assert!(session["disconnect_time"].is_string() && session["connection_id"] == id.to_string());
+        let start = START.to_string();
+        for (q, want) in [
+            ("type:ssh status:completed workspace_owner:admin organization:coder".to_owned(), 1),
+            (format!("workspace_id:{} connection_id:{id}", rig.workspace), 1),
+            (format!("connected_after:\"{start}\""), 1),
+            (format!("connected_before:\"{start}\""), 0),
+            ("type:vscode".to_owned(), 0),
+            ("status:ongoing".to_owned(), 0),
+            (format!("workspace_id:{id}"), 0),
+        ] {
+            let path = format!("/api/v2/connectionlog?q={}", q.replace('"', "%22").replace(' ', "%20"));
+            let found = rig.server.get(&rig.owner, &path).await.expect(200);
+            assert_eq!(found["count"], want, "{q}: {found}");
+        }
+        for q in ["status:gone", "color:red", "connected_after:noon", "connection_id:1"] {
+            rig.server.get(&rig.owner, &format!("/api/v2/connectionlog?q={q}")).await.expect(400);
+        }
+        let member = rig.server.user(&rig.owner, "member", &[]).await;
+        rig.server.get(&member, "/api/v2/connectionlog").await.expect(403);
     }
 
     async fn monitors_have_numbers_above_zero(server: TestServer) {
