@@ -239,3 +239,54 @@ fn dotfiles_are_cloned_and_linked() {
     assert_eq!(std::fs::read_to_string(home.home().join("proof")).unwrap(), "installed\n");
     home.run(&["dotfiles", url]).refused("--yes");
 }
+
+/// agent 1.4.
+#[test]
+fn agent_starts_again_when_its_prebuilt_workspace_is_claimed() {
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let home = workspace(&format!("http://{}", listener.local_addr().unwrap()));
+    std::thread::spawn(move || {
+        let claim = "event: ping\n\nevent: data\ndata: {\"WorkspaceID\":\"5d0a3a52-7a1c-4c0f-9a83-2f9d8d1e6b10\",\"reason\":\"prebuild_claimed\"}\n\n";
+        let mut is_claimed = false;
+        while let Ok((mut stream, _)) = listener.accept() {
+            let (mut head, mut byte) = (Vec::new(), [0]);
+            while !head.ends_with(b"\r\n\r\n") && stream.read(&mut byte).unwrap_or(0) == 1 {
+                head.push(byte[0]);
+            }
+            let asks = String::from_utf8(head).unwrap().starts_with("GET /api/v2/workspaceagents/me/reinit");
+            let answer = match (asks, is_claimed) {
+                (true, false) => {
+                    is_claimed = true;
+                    let length = claim.len();
+                    format!(
+                        "HTTP/1.1 200 OK\r\ncontent-type: text/event-stream\r\ncontent-length: {length}\r\nconnection: close\r\n\r\n{claim}"
+                    )
+                }
+                (true, true) => "HTTP/1.1 204 No Content\r\nconnection: close\r\n\r\n".to_owned(),
+                (false, _) => {
+                    "HTTP/1.1 503 Service Unavailable\r\ncontent-length: 0\r\nconnection: close\r\n\r\n"
+                        .to_owned()
+                }
+            };
+            let _ = stream.write_all(answer.as_bytes());
+        }
+    });
+    let mut child = home
+        .command(&["agent", "--no-reap", "--log-dir", "log"])
+        .stdin(Stdio::null())
+        .stderr(Stdio::null())
+        .spawn()
+        .unwrap();
+    let log = home.path().join("log/coder-agent.log");
+    let deadline = Instant::now() + Duration::from_secs(60);
+    let mut text = String::new();
+    while !text.contains("the agent starts again") && Instant::now() < deadline {
+        text = std::fs::read_to_string(&log).unwrap_or_default();
+        std::thread::yield_now();
+    }
+    let is_running = child.try_wait().unwrap().is_none();
+    let pid = rustix::process::Pid::from_child(&child);
+    rustix::process::kill_process(pid, rustix::process::Signal::TERM).unwrap();
+    assert!(child.wait().unwrap().success());
+    assert!(is_running && text.contains("the agent starts again"), "{text}");
+}

@@ -7,10 +7,14 @@ pub(crate) mod session;
 use std::os::unix::fs::OpenOptionsExt as _;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
+use std::time::Duration;
 
 use anyhow::Context as _;
-use coder_agent::{Agent, Config, HttpTransport, Subsystem, User};
+use coder_agent::{Agent, Config, HttpTransport, Subsystem, Transport, User};
+use coder_api::client::{Client, Reinit};
+use coder_domain::backoff::Backoff;
 use coder_domain::clock::SystemClock;
+use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
 pub(crate) use flags::Args;
@@ -21,6 +25,9 @@ use crate::{env, logging, runtime, versions};
 
 /// An agent mostly waits; two threads keep one user's transfer from holding up another's keys.
 const THREADS: usize = 2;
+/// Delays between two waits for the claim of a prebuilt workspace.
+const FIRST_REINIT_DELAY: Duration = Duration::from_secs(1);
+const LAST_REINIT_DELAY: Duration = Duration::from_secs(60);
 /// The agent's log in the log directory, and its backups of 5 MB.
 const LOG_FILE: &str = "coder-agent.log";
 const LOG_BACKUPS: usize = 10;
@@ -49,25 +56,56 @@ pub(crate) fn run(ctx: &Context, args: Args) -> anyhow::Result<()> {
     let config = config(&args, log_dir, log_file)?;
     let runtime = runtime::daemon(THREADS)?;
     runtime.block_on(async {
-        let transport = Arc::new(HttpTransport::new(args.session.client()?));
-        let agent = Agent::new(config, transport);
+        let client = args.session.client()?;
+        let transport = Arc::new(HttpTransport::new(client.clone()));
         let mut signals = Signals::take()?;
-        let stop = CancellationToken::new();
-        let ended = agent.run(stop.clone());
-        tokio::pin!(ended);
-        tokio::select! {
-            () = &mut ended => {}
-            _ = signals.next() => {
+        loop {
+            let agent = Agent::new(config.clone(), Arc::clone(&transport) as Arc<dyn Transport>);
+            let stop = CancellationToken::new();
+            let ended = agent.run(stop.clone());
+            tokio::pin!(ended);
+            let starts_again = tokio::select! {
+                () = &mut ended => return Ok(()),
+                _ = signals.next() => false,
+                () = claimed(&client) => true,
+            };
+            if starts_again {
+                tracing::info!("the prebuilt workspace was given to a user; the agent starts again");
+            } else {
                 tracing::info!("the agent ends; a second signal ends it at once");
-                stop.cancel();
-                tokio::select! {
-                    () = &mut ended => {}
-                    _ = signals.next() => tracing::warn!("ended by a second signal"),
+            }
+            stop.cancel();
+            tokio::select! {
+                () = &mut ended => {}
+                _ = signals.next() => {
+                    tracing::warn!("ended by a signal");
+                    return Ok(());
                 }
             }
+            if !starts_again {
+                return Ok(());
+            }
         }
-        Ok(())
     })
+}
+
+/// Waits until the server says that a prebuilt workspace was given to a user, which only official servers do.
+async fn claimed(client: &Client) {
+    let mut backoff = Backoff::new(FIRST_REINIT_DELAY, LAST_REINIT_DELAY).with_jitter();
+    loop {
+        let start = Instant::now();
+        match client.agent_reinit().await {
+            Ok(Reinit::Claimed) => return,
+            Ok(Reinit::Never) => return std::future::pending().await,
+            Ok(Reinit::Closed) => {}
+            // The connection of the calls logs what lasts.
+            Err(error) => tracing::debug!(%error, "cannot wait for the claim of the workspace"),
+        }
+        if start.elapsed() > LAST_REINIT_DELAY {
+            backoff.reset();
+        }
+        tokio::time::sleep(backoff.next_delay()).await;
+    }
 }
 
 fn config(args: &Args, log_dir: PathBuf, log_file: Option<PathBuf>) -> anyhow::Result<Config> {

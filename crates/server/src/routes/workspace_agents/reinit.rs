@@ -2,7 +2,8 @@
 //! stream stays open and says nothing, until the agent's token ends.
 
 use axum::extract::State;
-use axum::response::Response;
+use axum::http::StatusCode;
+use axum::response::{IntoResponse as _, Response};
 use coder_domain::ids::AgentId;
 use coder_store::workspaces::agent_connections;
 
@@ -10,6 +11,7 @@ use crate::agents::authenticate::AgentCaller;
 use crate::context::App;
 use crate::events::Topic;
 use crate::http::Result;
+use crate::http::params::Query;
 use crate::http::watch::{self, View, Watch};
 
 struct Claims {
@@ -26,7 +28,15 @@ impl Watch for Claims {
 }
 
 /// `GET /workspaceagents/me/reinit`
-pub async fn reinit(State(app): State<App>, AgentCaller(identity): AgentCaller) -> Result<Response> {
+pub async fn reinit(
+    State(app): State<App>,
+    AgentCaller(identity): AgentCaller,
+    query: Query,
+) -> Result<Response> {
+    // Our agents need no connection that never says anything (docs/extensions.md).
+    if query.text("optional") == "true" {
+        return Ok(StatusCode::NO_CONTENT.into_response());
+    }
     let changes = app.events.subscribe(Topic::Workspace(identity.workspace_id));
     watch::events(&app, None, Claims { app: app.clone(), agent: identity.agent_id }, changes)
 }

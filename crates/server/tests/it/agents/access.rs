@@ -41,6 +41,7 @@ on_both_engines! {
         let good: Vec<_> = ROUTES.iter().map(|(.., status)| *status).collect();
         assert_eq!(statuses(&rig.server, &rig.token).await, good);
         assert_eq!(reinit(&rig.server, &rig.token).await, 200);
+        rig.server.get(&rig.token, "/api/v2/workspaceagents/me/reinit?optional=true").await.expect(204);
         for stranger in ["", "x", &rig.owner, &Uuid::new_v4().to_string(), &Uuid::nil().to_string()] {
             assert_eq!(statuses(&rig.server, stranger).await, [401; 5], "{stranger}");
             assert_eq!(reinit(&rig.server, stranger).await, 401);
