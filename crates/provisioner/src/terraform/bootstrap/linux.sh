@@ -15,14 +15,21 @@ trap hold_on_failure EXIT
 
 dir="${BINARY_DIR:-}"
 if [ -z "$dir" ]; then
-	# A read-only root may have a writable directory elsewhere.
+	# A read-only root may have a writable directory elsewhere, and temporary directories are often mounted with noexec.
 	for base in "${TMPDIR:-/tmp}" /dev/shm "${HOME:-/}" .; do
-		dir=$(mktemp -d "$base/coder.XXXXXX" 2>/dev/null) && break
+		dir=$(mktemp -d "$base/coder.XXXXXX" 2>/dev/null) || {
+			dir=
+			continue
+		}
+		if printf '#!/bin/sh\n' >"$dir/coder" && chmod +x "$dir/coder" && "$dir/coder" 2>/dev/null; then
+			break
+		fi
+		rm -rf "$dir"
 		dir=
 	done
 fi
 if [ -z "$dir" ]; then
-	echo "No directory can be written to: mount a writable /tmp, or set BINARY_DIR."
+	echo "No directory can be written to and run programs: mount a writable /tmp without noexec, or set BINARY_DIR."
 	exit 1
 fi
 mkdir -p "$dir"
@@ -65,7 +72,7 @@ download() {
 	elif command -v busybox >/dev/null 2>&1; then
 		busybox wget -q "$url" -O coder.new
 	else
-		echo "Neither curl, wget nor busybox is installed; one of them is needed to fetch the agent."
+		echo "Neither curl, wget nor busybox is installed: install one of them in the workspace's image, so that the agent can be fetched."
 		exit 127
 	fi
 }
