@@ -22,6 +22,7 @@ mod job;
 mod logging;
 mod network;
 mod parameters;
+mod parent_pipe;
 pub mod reference;
 mod remote;
 mod runtime;
@@ -120,12 +121,12 @@ fn run(cli: Cli) -> anyhow::Result<()> {
         Command::Man(args) => cmd::man::run(&args),
         #[cfg(feature = "server")]
         Command::Provider { command } => cmd::provider::run(&command),
-        #[cfg(feature = "server")]
-        Command::Exp { command } => cmd::exp::run(&command),
         command => {
             let ctx = Context::new(global);
             match command {
                 Command::Agent(args) => cmd::agent::run(&ctx, *args),
+                #[cfg(feature = "server")]
+                Command::Exp { command } => cmd::exp::run(&ctx, &command),
                 Command::Gitssh(args) => cmd::gitssh::run(&args),
                 Command::Stat(args) => cmd::stat::run(&args),
                 Command::Dotfiles(args) => cmd::dotfiles::run(&ctx, &args),

@@ -11,6 +11,7 @@ mod decoders;
 mod files;
 mod isolation;
 mod job;
+mod local_agents;
 mod metrics;
 mod output;
 mod terraform;

@@ -67,10 +67,11 @@ impl From<msgpack::Error> for Status {
 }
 
 /// Serves a connection until the peer closes it or `end` is cancelled; `call` answers a method's path and message.
-pub(crate) async fn serve<S, F>(stream: S, call: F, end: CancellationToken) -> hyper::Result<()>
+pub(crate) async fn serve<S, F, Answer>(stream: S, call: F, end: CancellationToken) -> hyper::Result<()>
 where
     S: AsyncRead + AsyncWrite + Unpin + Send + 'static,
-    F: Fn(&str, Bytes) -> Result<Bytes, Status> + Send + Sync + 'static,
+    F: Fn(String, Bytes) -> Answer + Send + Sync + 'static,
+    Answer: Future<Output = Result<Bytes, Status>> + Send + 'static,
 {
     let call = Arc::new(call);
     let held = end.clone();
@@ -96,13 +97,14 @@ fn is_held_open(path: &str) -> bool {
     matches!(path, "/plugin.GRPCBroker/StartStream" | "/plugin.GRPCStdio/StreamStdio")
 }
 
-async fn answer<F>(
+async fn answer<F, Answer>(
     request: Request<Incoming>,
     call: &F,
     end: CancellationToken,
 ) -> Response<UnsyncBoxBody<Bytes, Infallible>>
 where
-    F: Fn(&str, Bytes) -> Result<Bytes, Status>,
+    F: Fn(String, Bytes) -> Answer,
+    Answer: Future<Output = Result<Bytes, Status>>,
 {
     let path = request.uri().path().to_owned();
     if is_held_open(&path) {
@@ -113,7 +115,7 @@ where
         return response(HeaderMap::new(), body.boxed_unsync());
     }
     let result = match message(request.into_body()).await {
-        Ok(message) => call(&path, message),
+        Ok(message) => call(path.clone(), message).await,
         Err(status) => Err(status),
     };
     match result {

@@ -42,6 +42,8 @@
 //!   after that. Removing the block replaces the agent; 2.13.1 ends with an error.
 //! * Unknown keys of metadata do not count as equal.
 //!
+//! A provider of [`ProviderServer::with_local_agents`] has one type more, `coder_local_agent`.
+//!
 //! # Where to add a type
 //!
 //! One file in `resource` or `data`, and its line in the list in `mod.rs`.
@@ -59,6 +61,7 @@ mod generated {
     pub(crate) mod tfplugin5;
 }
 mod grpc;
+mod local_agents;
 mod msgpack;
 mod mtls;
 mod p521;
@@ -77,5 +80,6 @@ mod zone;
 pub const VERSION: &str = "2.13.1";
 
 pub use environment::Environment;
+pub use local_agents::{BoxedFuture, LocalAgent, LocalAgents};
 pub use process::{PluginProcess, StartError};
 pub use serve::{Error, ProviderListener, ProviderServer};

@@ -13,8 +13,9 @@ use crate::diagnostics::{Diagnostics, Path};
 use crate::environment::Environment;
 use crate::generated::tfplugin5 as proto;
 use crate::grpc::Status;
+use crate::local_agents::{self, LocalAgents};
 use crate::plan;
-use crate::resource::{self, Resource};
+use crate::resource::{self, Resource, local_agent};
 use crate::schema::{Attribute, Block, Schema, Type};
 use crate::upgrade;
 use crate::url_reference::UrlReference;
@@ -26,6 +27,8 @@ pub(crate) struct Plugin {
     resources: Vec<Resource>,
     data: Vec<DataSource>,
     described: OnceLock<Bytes>,
+    /// Starts agents on this machine; `None` for providers without that type.
+    local_agents: Option<Arc<dyn LocalAgents>>,
 }
 
 /// The context of one call.
@@ -36,18 +39,32 @@ pub(crate) struct Call<'a> {
 }
 
 impl Plugin {
-    pub(crate) fn new() -> Self {
+    pub(crate) fn new(local_agents: Option<Arc<dyn LocalAgents>>) -> Self {
         let url = Attribute::optional("url", Type::Text, "Address of the deployment.");
+        let mut resources = resource::all();
+        resources.extend(local_agents.is_some().then(local_agent::resource));
         Self {
             provider: Schema { version: 0, block: Block::new(vec![url]) },
-            resources: resource::all(),
+            resources,
             data: data::all(),
             described: OnceLock::new(),
+            local_agents,
         }
     }
 
-    /// Answers one call.
-    pub(crate) fn call(&self, path: &str, body: Bytes, call: &Call<'_>) -> Result<Bytes, Status> {
+    /// Answers one call. Only the start and the end of a local agent take time.
+    pub(crate) async fn call(&self, path: &str, body: Bytes, call: &Call<'_>) -> Result<Bytes, Status> {
+        if let (Some(agents), "/tfplugin5.Provider/ApplyResourceChange") = (&self.local_agents, path) {
+            let request: proto::ApplyRequest = message(body.clone())?;
+            if request.type_name == local_agent::NAME {
+                let response = self.apply_local_agent(&**agents, request, call).await?;
+                return Ok(response.encode_to_vec().into());
+            }
+        }
+        self.call_at_once(path, body, call)
+    }
+
+    fn call_at_once(&self, path: &str, body: Bytes, call: &Call<'_>) -> Result<Bytes, Status> {
         // Terraform's plugin library may make this call besides those of the protocol.
         const SERVING: &[u8] = &[0x08, 0x01];
         let method = match path {
@@ -153,7 +170,14 @@ impl Plugin {
         let mut state = decode(request.current_state.as_ref())?;
         if !state.is_null() {
             let url = call.url.get(&call.environment);
-            (resource.read)(&mut state, &Context { environment: &call.environment, url: &url });
+            let context = Context { environment: &call.environment, url: &url };
+            (resource.read)(&mut state, &context);
+            if let Some(agents) = self.local_agents.as_ref().filter(|_| resource.name == local_agent::NAME)
+                && !local_agents::is_running(&**agents, &state, &context)
+            {
+                // Terraform then plans a new one.
+                state = Value::Null;
+            }
         }
         Ok(proto::ReadResourceResponse {
             new_state: Some(encode(&state)),
@@ -207,6 +231,30 @@ impl Plugin {
         })
     }
 
+    async fn apply_local_agent(
+        &self,
+        agents: &dyn LocalAgents,
+        request: proto::ApplyRequest,
+        call: &Call<'_>,
+    ) -> Result<proto::ApplyResponse, Status> {
+        let prior = decode(request.prior_state.as_ref())?;
+        let url = call.url.get(&call.environment);
+        let context = Context { environment: &call.environment, url: &url };
+        if decode(request.planned_state.as_ref())?.is_null() {
+            local_agents::stop(agents, &prior, &context).await;
+            return self.apply(request, call);
+        }
+        let mut response = self.apply(request, call)?;
+        if prior.is_null() {
+            let mut state = decode(response.new_state.as_ref())?;
+            let mut diagnostics = Diagnostics::default();
+            local_agents::start(agents, &mut state, &context, &mut diagnostics).await;
+            response.new_state = Some(encode(&state));
+            response.diagnostics.extend(convert_diagnostics(diagnostics));
+        }
+        Ok(response)
+    }
+
     fn read_data(
         &self,
         request: &proto::ReadDataRequest,
@@ -237,9 +285,11 @@ fn answer<Request: Message + Default, Response: Message>(
     body: Bytes,
     call: impl FnOnce(Request) -> Result<Response, Status>,
 ) -> Result<Bytes, Status> {
-    let request =
-        Request::decode(body).map_err(|_| Status::invalid("the request is not the expected message"))?;
-    call(request).map(|response| response.encode_to_vec().into())
+    call(message(body)?).map(|response| response.encode_to_vec().into())
+}
+
+fn message<Request: Message + Default>(body: Bytes) -> Result<Request, Status> {
+    Request::decode(body).map_err(|_| Status::invalid("the request is not the expected message"))
 }
 
 fn validate(schema: &Schema, request: &proto::ValidateRequest) -> Result<proto::ValidateResponse, Status> {

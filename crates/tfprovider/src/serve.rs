@@ -18,6 +18,7 @@ use uuid::Uuid;
 
 use crate::environment::Environment;
 use crate::grpc;
+use crate::local_agents::LocalAgents;
 use crate::plugin::{Call, Plugin, default_url};
 
 /// The longest path that fits into a socket's address: 108 bytes with the closing zero.
@@ -55,7 +56,12 @@ pub struct ProviderServer {
 impl ProviderServer {
     /// Builds the schemas; opens no socket yet.
     pub fn new() -> Self {
-        Self { plugin: Arc::new(Plugin::new()) }
+        Self { plugin: Arc::new(Plugin::new(None)) }
+    }
+
+    /// A provider that also has `coder_local_agent`. Its jobs can start processes that outlive them.
+    pub fn with_local_agents(agents: Arc<dyn LocalAgents>) -> Self {
+        Self { plugin: Arc::new(Plugin::new(Some(agents))) }
     }
 
     /// Opens a socket in `folder` for one job with these variables. Terraform runs in `run_dir`.
@@ -293,18 +299,21 @@ async fn secure(stream: UnixStream, job: Arc<Job>) {
 }
 
 async fn serve(stream: impl AsyncRead + AsyncWrite + Unpin + Send + 'static, job: Arc<Job>) {
-    let url = ConfiguredUrl { url: Mutex::new(None), fallback: Some(job.clone()) };
+    let url = Arc::new(ConfiguredUrl { url: Mutex::new(None), fallback: Some(job.clone()) });
     let end = job.end.clone();
-    let answer = move |path: &str, body| {
-        if path == "/plugin.GRPCController/Shutdown" {
-            // A reattached provider outlives each terraform process, so the request has no effect.
-            if job.lifetime == Lifetime::Command {
-                job.end.cancel();
+    let answer = move |path: String, body| {
+        let (job, url) = (job.clone(), url.clone());
+        async move {
+            if path == "/plugin.GRPCController/Shutdown" {
+                // A reattached provider outlives each terraform process, so the request has no effect.
+                if job.lifetime == Lifetime::Command {
+                    job.end.cancel();
+                }
+                return Ok(Bytes::new());
             }
-            return Ok(Bytes::new());
+            let environment = job.environment.lock().unwrap_or_else(PoisonError::into_inner).clone();
+            job.plugin.call(&path, body, &Call { environment, url: &url }).await
         }
-        let environment = job.environment.lock().unwrap_or_else(PoisonError::into_inner).clone();
-        job.plugin.call(path, body, &Call { environment, url: &url })
     };
     if let Err(error) = grpc::serve(stream, answer, end).await {
         // Terraform ends without closing its connections, so this is the usual end.

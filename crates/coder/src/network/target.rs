@@ -207,7 +207,11 @@ async fn start_it(ctx: &Context, client: &Client, workspace: &Workspace) -> anyh
 }
 
 /// Waits until the agent is connected.
-async fn connected(ctx: &Context, client: &Client, agent: WorkspaceAgent) -> anyhow::Result<WorkspaceAgent> {
+pub(crate) async fn connected(
+    ctx: &Context,
+    client: &Client,
+    agent: WorkspaceAgent,
+) -> anyhow::Result<WorkspaceAgent> {
     // The workspace was read just now.
     if agent.status == AgentStatus::Connected {
         return Ok(agent);

@@ -20,6 +20,7 @@ macro_rules! examples {
 /// All of them.
 pub(crate) const ALL: &[Example] = examples! {
     "hello": ["main.tf", "README.md"];
+    "quickstart": ["main.tf", "README.md"];
     "workspace-tags": ["main.tf", "README.md"];
     "docker": ["main.tf", "README.md"];
     "kubernetes": ["main.tf", "README.md"];

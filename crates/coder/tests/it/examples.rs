@@ -16,7 +16,7 @@ fn every_example_has_a_template_and_a_page() {
         .map(|entry| entry.file_name().into_string().unwrap())
         .collect();
     names.sort();
-    assert_eq!(names, ["docker", "hello", "kubernetes", "workspace-tags"]);
+    assert_eq!(names, ["docker", "hello", "kubernetes", "quickstart", "workspace-tags"]);
     for name in names {
         let template = std::fs::read_to_string(root().join(&name).join("main.tf")).unwrap();
         assert!(template.contains("source = \"coder/coder\""), "{name}");

@@ -67,6 +67,9 @@ pub struct Config {
     pub file_cache: PathBuf,
     /// Size limit of that cache; 0 disables it.
     pub file_cache_bytes: u64,
+    /// A program with the command `agent`: templates may start it on this machine with `coder_local_agent`, for as long as the
+    /// daemon runs. `None` for daemons whose jobs leave nothing behind.
+    pub local_agents: Option<PathBuf>,
 }
 
 impl Config {
@@ -98,6 +101,7 @@ impl Config {
             home: Vec::new(),
             registry: None,
             limits: JobLimits::default(),
+            local_agents: None,
         }
     }
 }

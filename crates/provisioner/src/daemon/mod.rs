@@ -11,6 +11,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use coder_domain::clock::{Clock, SystemClock};
+use coder_tfprovider::ProviderServer;
 use coder_wire::extension;
 use rustix::fs::{Access, access};
 use tokio::sync::watch;
@@ -30,6 +31,7 @@ use crate::job::JobContext;
 use crate::job::reporter::UpdateSchedule;
 use crate::job::salvage;
 use crate::job::workdir::WorkDirClaim;
+use crate::local_agents::LocalAgents;
 use crate::metrics::Metrics;
 use crate::terraform::binary::required::TemplateRequirements;
 use crate::terraform::binary::{Binary, BinaryError, Finder};
@@ -49,6 +51,7 @@ pub struct Daemon {
     status: watch::Sender<Status>,
     metrics: Metrics,
     sandbox_config: SandboxConfig,
+    local_agents: Option<LocalAgents>,
 }
 
 impl Daemon {
@@ -66,16 +69,26 @@ impl Daemon {
         let installer = config.install.clone().map(Installer::new);
         let finder = Arc::new(Finder::new(config.terraform.clone(), installer));
         let files = FileCache::new(config.file_cache.clone(), config.file_cache_bytes);
-        let contexts = (0..slots)
+        let local_agents = config.local_agents.clone().map(|program| {
+            let dir = config.cache_dir.join("workspaces");
+            LocalAgents::new(program, dir, &environment, sandbox_config.clone())
+        });
+        let provider = local_agents.clone().map(|agents| ProviderServer::with_local_agents(Arc::new(agents)));
+        let mut contexts: Vec<_> = (0..slots)
             .map(|_| context(&config, &environment, &metrics, &finder, &sandbox_config, &files))
             .collect();
+        for context in &mut contexts {
+            context.provider.clone_from(&provider);
+            context.local_agents.clone_from(&local_agents);
+        }
         let status = watch::Sender::new(Status {
             slots,
             isolation: sandbox_config.support.level,
             limits: sandbox_config.limits.descriptions.clone(),
             ..Status::default()
         });
-        Self { config, connector: Arc::new(connector), contexts, status, metrics, sandbox_config }
+        let connector = Arc::new(connector);
+        Self { config, connector, contexts, status, metrics, sandbox_config, local_agents }
     }
 
     /// Replaces the source of time for logs and timings.
@@ -196,6 +209,12 @@ impl Daemon {
         }
         // Has an effect only for a kill: aborts what still runs.
         slots.shutdown().await;
+        if let Some(agents) = &self.local_agents {
+            tokio::select! {
+                () = agents.stop_all() => {}
+                () = shutdown.reached(Stop::Kill) => {}
+            }
+        }
         tracing::info!(target: "provisioner", "closing provisionerd");
         let connection = receiver.borrow().clone();
         if let Some(connection) = connection {
@@ -238,6 +257,7 @@ impl Daemon {
     /// Locks the work directory against other daemons, and cleans up after killed ones.
     async fn claim_work_dir(&self) -> Result<Option<WorkDirClaim>, RunError> {
         let (dir, work) = (self.config.cache_dir.clone(), self.config.cache_dir.join("work"));
+        let local_agents = self.local_agents.clone();
         let files = self.contexts.first().map(|context| context.files.clone());
         let shown = work.display().to_string();
         let (isolation, sandbox_config) = (self.config.isolation, self.sandbox_config.clone());
@@ -252,6 +272,9 @@ impl Daemon {
                 seal::forget_key(&dir).map_err(|reason| CacheError { dir, reason })?;
             }
             let claim = WorkDirClaim::take(&work).map_err(|reason| CacheError { dir: work, reason })?;
+            if let (Some(_), Some(agents)) = (&claim, local_agents) {
+                agents.end_orphans();
+            }
             Ok((claim, is_new))
         });
         match claiming.await {
@@ -309,5 +332,7 @@ fn context(
         exit_timeout: config.exit_timeout,
         init_retry: config.init_retry,
         sandbox_config: sandbox_config.clone(),
+        provider: None,
+        local_agents: None,
     }
 }

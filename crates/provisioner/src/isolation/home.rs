@@ -124,6 +124,20 @@ impl JobHome {
         WELL_KNOWN.iter().filter(is_left_out).map(|name| format!("~/{name}")).collect()
     }
 
+    /// Creates the home of a workspace. One that exists is kept with its content. Blocks.
+    pub(crate) fn create_kept(root: &Path) -> Result<()> {
+        for folder in [FOLDER, ACCOUNT_FOLDER].map(|name| root.join(name)) {
+            match folder.symlink_metadata() {
+                Ok(there) if there.is_dir() => continue,
+                // The workspace put it in place of its home.
+                Ok(_) => std::fs::remove_file(&folder)?,
+                Err(_) => {}
+            }
+            private_dirs(&folder)?;
+        }
+        Ok(())
+    }
+
     /// Creates a job's home, or empties it: a command must not see what an earlier one left. Blocks.
     pub(crate) fn create(&self, job: &Path) -> Result<()> {
         for folder in [FOLDER, ACCOUNT_FOLDER].map(|name| job.join(name)) {

@@ -4,7 +4,7 @@ use std::io;
 use std::process::ExitStatus;
 
 use rustix::process::{Pid, Signal, kill_process, kill_process_group};
-use tokio::process::{Child, ChildStderr, ChildStdout, Command};
+use tokio::process::{Child, ChildStderr, ChildStdin, ChildStdout, Command};
 
 use super::Sandbox;
 
@@ -48,6 +48,11 @@ impl Process {
         let stdout = self.child.stdout.take().expect("stdout is piped when the command is started");
         let stderr = self.child.stderr.take().expect("stderr is piped when the command is started");
         (stdout, stderr)
+    }
+
+    /// Its standard input, when that is a pipe.
+    pub(crate) fn take_stdin(&mut self) -> Option<ChildStdin> {
+        self.child.stdin.take()
     }
 
     /// Waits for the end.

@@ -19,6 +19,7 @@ use std::time::{Duration, SystemTime};
 
 use bytes::Bytes;
 use coder_domain::clock::Clock;
+use coder_tfprovider::ProviderServer;
 use coder_wire::messages::provisioner as sdk;
 use coder_wire::messages::provisionerd as pb;
 use futures_util::FutureExt as _;
@@ -34,6 +35,7 @@ use crate::isolation::{IsolationLevel, SandboxConfig};
 use crate::job::program_report::ProgramReport;
 use crate::job::reporter::{Reporter, UpdateSchedule};
 use crate::job::workdir::WorkDir;
+use crate::local_agents::LocalAgents;
 use crate::metrics::Metrics;
 use crate::output::mask::Secrets;
 use crate::terraform::binary::Finder;
@@ -62,6 +64,10 @@ pub(crate) struct JobContext {
     pub(crate) init_retry: Duration,
     /// How jobs are isolated.
     pub(crate) sandbox_config: SandboxConfig,
+    /// The provider of a daemon that runs agents on this machine; `None` for the one that the other daemons share.
+    pub(crate) provider: Option<ProviderServer>,
+    /// The agents that run on this machine, when the daemon permits that.
+    pub(crate) local_agents: Option<LocalAgents>,
 }
 
 /// What the phases of a running job work with.
@@ -315,6 +321,7 @@ async fn run_steps(
         init_retry: context.init_retry,
         sandbox_config: &context.sandbox_config,
         groups: &groups,
+        provider: context.provider.as_ref(),
     };
     client.hold().set_record_file(work_dir.record_file());
     let log_level = match &kind {
@@ -329,7 +336,17 @@ async fn run_steps(
         Type::TemplateDryRun(dry_run) => {
             dry_run::run(bench, dry_run, &job.user_name, job.template_source_archive).await
         }
-        Type::WorkspaceBuild(build) => build::run(bench, build, job.template_source_archive).await,
+        Type::WorkspaceBuild(build) => {
+            let result = build::run(bench, build, job.template_source_archive).await;
+            let metadata = build.metadata.as_ref().filter(|metadata| {
+                result.is_ok() && metadata.workspace_transition() == sdk::WorkspaceTransition::Destroy
+            });
+            let deleted = metadata.and_then(|metadata| metadata.workspace_id.parse().ok());
+            if let (Some(agents), Some(workspace)) = (&context.local_agents, deleted) {
+                agents.remove_files(workspace).await;
+            }
+            result
+        }
     };
     // Until the server acknowledges the result, this may be the only copy of the state. Removing many files
     // takes a while, so it leaves the async threads.

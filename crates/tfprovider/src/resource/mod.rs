@@ -7,6 +7,7 @@ mod app;
 mod devcontainer;
 mod env;
 mod external_agent;
+pub(crate) mod local_agent;
 mod metadata;
 mod script;
 
@@ -15,8 +16,8 @@ use crate::diagnostics::Diagnostics;
 use crate::schema::Schema;
 use crate::value::Value;
 
-/// A managed resource type. No attribute can be changed in place and no resource exists outside of the state, so there
-/// is no update and no delete.
+/// A managed resource type. No attribute can be changed in place, so there is no update. No resource exists outside of the state,
+/// except a local agent, so there is no delete.
 pub(crate) struct Resource {
     pub(crate) name: &'static str,
     pub(crate) schema: Schema,
@@ -41,7 +42,7 @@ impl Resource {
     }
 }
 
-/// Every type there is.
+/// Every type of the official provider.
 pub(crate) fn all() -> Vec<Resource> {
     vec![
         agent::resource(),

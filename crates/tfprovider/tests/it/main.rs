@@ -7,6 +7,7 @@ mod golden;
 mod grpc;
 mod isolation;
 mod job;
+mod local_agents;
 mod offline;
 mod parameter;
 mod plugin;

@@ -25,6 +25,9 @@ pub(crate) struct Args {
     /// As process 1: do not stay behind to reap the children of others.
     #[arg(long)]
     pub(crate) no_reap: bool,
+    /// End when the standard input is closed, and leave no process behind: a daemon starts agents of this machine so.
+    #[arg(long, hide = true)]
+    pub(crate) end_with_stdin: bool,
     /// How long an SSH connection may be silent.
     #[arg(long, env = env::AGENT_SSH_MAX_TIMEOUT, default_value = "72h", value_name = "DURATION", value_parser = duration::parse)]
     pub(crate) ssh_max_timeout: Duration,

@@ -33,8 +33,8 @@ const LOG_FILE: &str = "coder-agent.log";
 const LOG_BACKUPS: usize = 10;
 
 pub(crate) fn run(ctx: &Context, args: Args) -> anyhow::Result<()> {
-    if reaper::is_needed(args.no_reap) {
-        return reaper::run();
+    if reaper::is_needed(&args) {
+        return reaper::run(&args);
     }
     let log_dir = args.log_dir.clone().unwrap_or_else(std::env::temp_dir);
     let (log_file, problem) = writable_log(&log_dir);

@@ -1,6 +1,9 @@
 //! `coder exp …`: commands for authors of templates and for tests.
 
 pub(crate) mod convert;
+mod web_page;
+
+use crate::context::Context;
 
 #[derive(Debug, clap::Subcommand)]
 pub(crate) enum Command {
@@ -10,6 +13,8 @@ pub(crate) enum Command {
         #[command(subcommand)]
         command: TerraformCommand,
     },
+    /// Serve one page over HTTP, for trying apps and forwarded ports of a workspace.
+    WebPage(web_page::Args),
 }
 
 #[derive(Debug, clap::Subcommand)]
@@ -18,8 +23,9 @@ pub(crate) enum TerraformCommand {
     Convert(convert::Args),
 }
 
-pub(crate) fn run(command: &Command) -> anyhow::Result<()> {
+pub(crate) fn run(ctx: &Context, command: &Command) -> anyhow::Result<()> {
     match command {
+        Command::WebPage(args) => web_page::run(ctx, args),
         Command::Terraform { command: TerraformCommand::Convert(args) } => convert::run(args),
     }
 }

@@ -13,7 +13,7 @@ use coder_domain::secret::Secret;
 
 use crate::session::Directory;
 
-const USER: &str = "admin";
+pub(super) const USER: &str = "admin";
 const EMAIL: &str = "admin@localhost.localdomain";
 /// Long enough for any rule, short enough to type.
 const PASSWORD_LENGTH: usize = 20;

@@ -59,7 +59,7 @@ impl Daemon {
         command.envs(variables);
         command.env(env::URL, url).env(env::PROVISIONER_DAEMON_KEY, key.expose());
         command.env(env::CONFIG_DIR, directory.join("daemon-config")).env("NO_PROXY", "127.0.0.1");
-        command.arg("--end-with-stdin");
+        command.args(["--end-with-stdin", "--local-agents"]);
         command.stdin(Stdio::piped()).stdout(Stdio::null()).stderr(Stdio::null());
         // Its own process group: Ctrl-C reaches only this process, which stops the daemon in order.
         command.process_group(0).kill_on_drop(true);

@@ -2,11 +2,15 @@
 //! the existing ones.
 
 use std::collections::BTreeMap;
+use std::net::{Ipv4Addr, TcpListener};
+use std::path::Path;
+use std::time::Duration;
 
 use anyhow::Context as _;
 use coder_api::builds::{CreateWorkspaceBuildRequest, Transition, WorkspaceStatus};
 use coder_api::client::{Client, JobLogTarget};
 use coder_api::files;
+use coder_api::json::NameValue;
 use coder_api::paths;
 use coder_api::templates::CreateTemplateRequest;
 use coder_api::versions::CreateTemplateVersionRequest;
@@ -14,7 +18,10 @@ use coder_api::workspaces::{CreateWorkspaceRequest, Workspace};
 use coder_domain::ids::{OrganizationId, TemplateVersionId};
 use coder_domain::secret::Secret;
 
+use super::{account, daemon};
+use crate::context::Context;
 use crate::job::follow;
+use crate::network::target::{self, Name};
 use crate::remote;
 use crate::template::{examples, pack};
 use crate::terminal::output::Printer;
@@ -22,7 +29,15 @@ use crate::terminal::output::Printer;
 pub(super) const KEY_NAME: &str = "quickstart";
 pub(super) const TAG: (&str, &str) = ("pool", "quickstart");
 pub(super) const TEMPLATE: &str = "hello";
+/// The example that becomes the template.
+const EXAMPLE: &str = "quickstart";
 pub(super) const WORKSPACE: &str = "hello";
+
+/// The agent and the app of the example.
+const AGENT: &str = "main";
+const APP: &str = "page";
+/// How long the agent may take to connect.
+const CONNECT_TIMEOUT: Duration = Duration::from_secs(60);
 
 fn tags() -> BTreeMap<String, String> {
     BTreeMap::from([(TAG.0.to_owned(), TAG.1.to_owned())])
@@ -44,7 +59,7 @@ pub(super) async fn push(
     organization: OrganizationId,
 ) -> anyhow::Result<TemplateVersionId> {
     let example =
-        examples::ALL.iter().find(|example| example.name == TEMPLATE).context("the example is embedded")?;
+        examples::ALL.iter().find(|example| example.name == EXAMPLE).context("the example is embedded")?;
     let existing = remote::found(client.template_by_name(organization, TEMPLATE).await)?;
     let file = client.upload(files::TAR, pack::embedded(example.files)?.into()).await?;
     let request = CreateTemplateVersionRequest {
@@ -72,10 +87,43 @@ pub(super) async fn push(
     Ok(version.id)
 }
 
+/// The URL of the workspace's app.
+pub(super) fn app_url(server: &str) -> String {
+    format!("{server}/@{}/{WORKSPACE}.{AGENT}/apps/{APP}/", account::USER)
+}
+
+/// The workspace serves its page on a port that is free now.
+fn parameters() -> anyhow::Result<Vec<NameValue>> {
+    let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).context("look for a free port")?;
+    let port = listener.local_addr().context("look for a free port")?.port();
+    Ok(vec![NameValue { name: "page_port".to_owned(), value: port.to_string() }])
+}
+
 /// A running workspace and who built it.
 pub(super) struct Built {
     pub(super) workspace: Workspace,
     pub(super) worker_name: String,
+}
+
+/// Waits until the workspace's agent is connected. The workspace as it is then.
+pub(super) async fn agent_connected(
+    ctx: &Context,
+    client: &Client,
+    directory: &Path,
+    workspace: &Workspace,
+) -> anyhow::Result<Workspace> {
+    let agent = Name::parse(WORKSPACE)?.choose_agent(workspace)?;
+    let log = daemon::cache(directory).join(format!("workspaces/{}/log/coder-agent.log", workspace.id));
+    tokio::time::timeout(CONNECT_TIMEOUT, target::connected(ctx, client, agent)).await.with_context(
+        || {
+            format!(
+                "the workspace's agent has not connected within {} s: see {}",
+                CONNECT_TIMEOUT.as_secs(),
+                log.display()
+            )
+        },
+    )??;
+    Ok(client.workspace(workspace.id).await?)
 }
 
 /// Creates the workspace, or starts the one of an earlier run with the new version.
@@ -90,6 +138,7 @@ pub(super) async fn workspace(
             let request = CreateWorkspaceRequest {
                 template_version_id: Some(version),
                 name: WORKSPACE.to_owned(),
+                rich_parameter_values: parameters()?,
                 ..CreateWorkspaceRequest::default()
             };
             client.create_workspace(paths::ME, &request).await?.latest_build
@@ -100,6 +149,7 @@ pub(super) async fn workspace(
         Some(workspace) => {
             let mut request = CreateWorkspaceBuildRequest::new(Transition::Start);
             request.template_version_id = Some(version);
+            request.rich_parameter_values = parameters()?;
             client.create_build(workspace.id, &request).await?
         }
     };

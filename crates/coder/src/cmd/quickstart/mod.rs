@@ -1,4 +1,5 @@
-//! `coder quickstart`: everything on this machine, with the daemon as its own process, up to a running workspace.
+//! `coder quickstart`: everything on this machine, with the daemon as its own process, up to a workspace that one can enter. The
+//! workspace's agent is a process of the daemon (`coder_local_agent`, docs/isolation.md).
 
 mod account;
 mod daemon;
@@ -184,7 +185,10 @@ async fn demonstrate(
     let organization = client.organization(coder_api::paths::DEFAULT_ORGANIZATION).await?.id;
     let key = demo::key(&client, organization).await?;
     step(printer, &format!("Provisioner key {:?} with tag {}={}", demo::KEY_NAME, demo::TAG.0, demo::TAG.1));
-    let variables = args.terraform.variables().into_iter().chain(args.jobs.variables());
+    // Jobs and workspaces must not see the database, its key and the password.
+    let mut jobs = args.jobs.clone();
+    jobs.job_hide.push(directory.to_owned());
+    let variables = args.terraform.variables().into_iter().chain(jobs.variables());
     let started = daemon.insert(Daemon::start(directory, url, &key, variables)?);
     started.wait_until_joined(&client, organization, printer).await?;
     let (name, pid) = (daemon::NAME, started.pid());
@@ -196,7 +200,9 @@ async fn demonstrate(
         bail!("the workspace was built by {:?}, not by {name:?}", built.worker_name);
     }
     step(printer, &format!("Workspace {:?} is running", demo::WORKSPACE));
-    let lines = resource_tree::lines(printer, &built.workspace.latest_build.resources, None, true);
+    let workspace = demo::agent_connected(ctx, &client, directory, &built.workspace).await?;
+    step(printer, "Its agent is connected");
+    let lines = resource_tree::lines(printer, &workspace.latest_build.resources, None, true);
     printer.data("");
     lines.iter().for_each(|line| printer.data(line));
     summary(printer, url, directory, &account, &built.worker_name, pid);
@@ -236,6 +242,7 @@ fn summary(
         bold(&account.email),
         bold(account.password.expose())
     ));
+    printer.data(&format!("App        {}", bold(&demo::app_url(url))));
     printer.data(&format!("Data       {}", directory.display()));
     printer.data("");
     let program = program();
@@ -244,6 +251,7 @@ fn summary(
     let config = account::config_directory(directory);
     for line in [
         format!("export CODER_CONFIG_DIR={}", config.display()),
+        format!("{program} ssh {}", demo::WORKSPACE),
         format!("{program} list"),
         format!("{program} stop {} -y", demo::WORKSPACE),
         format!("{program} provisioner list"),

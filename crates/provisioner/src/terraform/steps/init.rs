@@ -134,7 +134,8 @@ impl Steps<'_> {
         let has_json = binary.has_json_init();
         self.binary = Some(binary);
         let (sockets, run_dir) = (self.work.private_dir(), self.work.template());
-        let provider = provider_server().listen(&sockets, &run_dir, coder_tfprovider::Environment::default());
+        let server = self.tools.provider.unwrap_or_else(|| shared_provider());
+        let provider = server.listen(&sockets, &run_dir, coder_tfprovider::Environment::default());
         self.provider = Some(provider.map_err(|error| failed("serve the coder provider", error))?);
         if is_ready {
             log.line(LogLevel::Info, ALREADY_INITIALIZED).await;
@@ -184,7 +185,7 @@ impl Steps<'_> {
 
 /// The `coder` provider, which serves each job on a socket of its own. Its schemas are built once per process,
 /// when the first job needs them.
-fn provider_server() -> &'static ProviderServer {
+fn shared_provider() -> &'static ProviderServer {
     static SERVER: OnceLock<ProviderServer> = OnceLock::new();
     SERVER.get_or_init(ProviderServer::new)
 }

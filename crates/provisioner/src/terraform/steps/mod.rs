@@ -16,7 +16,7 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use coder_domain::clock::Clock;
-use coder_tfprovider::ProviderListener;
+use coder_tfprovider::{ProviderListener, ProviderServer};
 use coder_wire::messages::provisioner as pb;
 use jiff::Timestamp;
 use pb::LogLevel;
@@ -73,6 +73,8 @@ pub(crate) struct Tools<'a> {
     pub(crate) init_retry: Duration,
     pub(crate) sandbox_config: &'a SandboxConfig,
     pub(crate) groups: &'a JobCgroups,
+    /// The provider of this daemon, when it has one of its own.
+    pub(crate) provider: Option<&'a ProviderServer>,
 }
 
 /// Terraform of one job: its directory, its program, and the results so far.

@@ -59,6 +59,9 @@ pub(crate) struct Args {
     /// and must not leave it behind when they are killed.
     #[arg(long, hide = true)]
     pub(crate) end_with_stdin: bool,
+    /// Let templates start agents on this machine that outlive their jobs (coder_local_agent). For quickstart.
+    #[arg(long, hide = true)]
+    pub(crate) local_agents: bool,
     /// Accepted for compatibility: the server sends jobs to the daemon, which does not poll.
     #[arg(long, hide = true, env = env::PROVISIONERD_POLL_INTERVAL, value_name = "DURATION")]
     pub(crate) poll_interval: Option<String>,

@@ -12,8 +12,6 @@ use coder_api::client::{Client, Credential};
 use coder_domain::names;
 use coder_domain::secret::Secret;
 use coder_provisioner::{Config, ConnectError, Daemon, RunError, Shutdown, Stop, http};
-use tokio::io::AsyncReadExt as _;
-use tokio::net::unix::pipe::Receiver;
 use tokio::signal::unix::{Signal, SignalKind, signal};
 
 pub(crate) use flags::Args;
@@ -21,6 +19,7 @@ pub(crate) use flags::Args;
 use super::keys;
 use crate::context::Context;
 use crate::daemon_flags::terraform;
+use crate::parent_pipe::ParentPipe;
 use crate::signals::{Request, Signals};
 use crate::{env, logging, remote, runtime, versions};
 
@@ -86,7 +85,7 @@ fn name(given: Option<&str>) -> anyhow::Result<String> {
 async fn serve(ctx: &Context, args: Args, name: String) -> anyhow::Result<()> {
     let signals = Signals::take()?;
     let quit = signal(SignalKind::quit()).context("take over SIGQUIT")?;
-    let input = if args.end_with_stdin { Some(input()?) } else { None };
+    let parent = ParentPipe::open(args.end_with_stdin)?;
     let tags = keys::tags(&args.tags)?;
     let (client, identity) = identify(ctx, &args, tags).await?;
     log_notes(&args, &identity);
@@ -96,12 +95,15 @@ async fn serve(ctx: &Context, args: Args, name: String) -> anyhow::Result<()> {
     args.terraform.apply(&mut config, &terraform::installed(&cache))?;
     config.slots = usize::from(args.slots);
     config.once = args.once;
+    if args.local_agents {
+        config.local_agents = Some(std::env::current_exe().context("find the path of this program")?);
+    }
     // Templates must not see the files of `coder login`.
     args.jobs.apply(&mut config, ctx.directory.path().map(Path::to_owned).into_iter().collect())?;
     let daemon = Daemon::new(config, connect::ServerConnector::new(client, &identity, &name));
     let shutdown = Shutdown::new();
     let http = open_http(&args, &daemon, &shutdown).await?;
-    let listener = tokio::spawn(handle_signals(signals, quit, input, shutdown.clone()));
+    let listener = tokio::spawn(handle_signals(signals, quit, parent, shutdown.clone()));
     let result = daemon.run(shutdown.clone()).await;
     listener.abort();
     if let Some(http) = http {
@@ -122,23 +124,9 @@ async fn serve(ctx: &Context, args: Args, name: String) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// The standard input, which must be a pipe.
-fn input() -> anyhow::Result<Receiver> {
-    let pipe = rustix::io::dup(std::io::stdin()).context("take over the standard input")?;
-    Receiver::from_owned_fd(pipe).context("--end-with-stdin needs a pipe as standard input")
-}
-
-/// Waits for the end of the standard input. Never returns without one.
-async fn ended(input: Option<Receiver>) {
-    let Some(mut input) = input else { return std::future::pending().await };
-    let mut ignored = [0; 64];
-    // An error also counts as the end.
-    while input.read(&mut ignored).await.is_ok_and(|bytes| bytes > 0) {}
-}
-
 /// Handles the signals (documented in docs/reference): a second one forces the end, SIGQUIT kills at any time, and so
 /// does the end of the process that started this one.
-async fn handle_signals(mut signals: Signals, mut quit: Signal, input: Option<Receiver>, shutdown: Shutdown) {
+async fn handle_signals(mut signals: Signals, mut quit: Signal, mut parent: ParentPipe, shutdown: Shutdown) {
     let ordinary = async {
         match signals.next().await {
             Request::Drain => shutdown.drain(),
@@ -151,7 +139,7 @@ async fn handle_signals(mut signals: Signals, mut quit: Signal, input: Option<Re
     tokio::select! {
         () = ordinary => {}
         _ = quit.recv() => shutdown.kill(),
-        () = ended(input) => {
+        () = parent.closed() => {
             tracing::warn!(target: "provisioner", "the process that started this daemon has ended");
             shutdown.kill();
         }
