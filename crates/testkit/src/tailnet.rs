@@ -19,7 +19,7 @@ use coder_tailnet::node::{BoxedFuture, Config, Dialer, Node};
 use coder_tailnet::peer::Role;
 use coder_tailnet::rpc;
 use coder_wire::bytes::BoxedStream;
-use coder_wire::messages::provisioner::{Agent, App, Resource, agent};
+use coder_wire::messages::provisioner::{Agent, App, Resource, Script, agent};
 use coder_wire::mux;
 use coder_wire::ws::Socket;
 use tokio::sync::mpsc;
@@ -87,7 +87,7 @@ pub async fn new_workspace(
     client: &Client,
     name: &str,
 ) -> Result<(Workspace, AgentId, Secret)> {
-    new_workspace_with(server, client, name, Vec::new()).await
+    workspace_of_agent(server, client, name, Agent::default()).await
 }
 
 /// The same, with apps on the agent.
@@ -99,6 +99,36 @@ pub async fn new_workspace_with(
     client: &Client,
     name: &str,
     apps: Vec<App>,
+) -> Result<(Workspace, AgentId, Secret)> {
+    workspace_of_agent(server, client, name, Agent { apps, ..Agent::default() }).await
+}
+
+/// The same with startup scripts, each with its time limit in seconds; 0 for none.
+///
+/// # Errors
+/// When a call fails.
+pub async fn workspace_with_scripts(
+    server: &TestServer,
+    client: &Client,
+    name: &str,
+    scripts: &[(&str, i32)],
+) -> Result<(Workspace, AgentId, Secret)> {
+    let script = |(number, (text, seconds)): (usize, &(&str, i32))| Script {
+        display_name: format!("Script {number}"),
+        script: (*text).to_owned(),
+        run_on_start: true,
+        timeout_seconds: *seconds,
+        ..Script::default()
+    };
+    let scripts = scripts.iter().enumerate().map(script).collect();
+    workspace_of_agent(server, client, name, Agent { scripts, ..Agent::default() }).await
+}
+
+async fn workspace_of_agent(
+    server: &TestServer,
+    client: &Client,
+    name: &str,
+    agent: Agent,
 ) -> Result<(Workspace, AgentId, Secret)> {
     let owner = &server.owner;
     let organization = server.handle.app.default_organization;
@@ -123,12 +153,8 @@ pub async fn new_workspace_with(
     let workspace = client.create_workspace("me", &request).await?;
     let job = daemon.acquire().await?;
     let token = Secret::new(Uuid::new_v4().to_string());
-    let agent = Agent {
-        name: "main".to_owned(),
-        auth: Some(agent::Auth::Token(token.expose().to_owned())),
-        apps,
-        ..Agent::default()
-    };
+    let agent =
+        Agent { name: "main".to_owned(), auth: Some(agent::Auth::Token(token.expose().to_owned())), ..agent };
     let resource = Resource {
         name: "machine".to_owned(),
         r#type: "null_resource".to_owned(),

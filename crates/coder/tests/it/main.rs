@@ -2,6 +2,8 @@
 #![expect(clippy::unwrap_used, clippy::print_stderr, reason = "tests")]
 
 mod agent;
+mod agent_states;
+mod bootstrap;
 mod build_output;
 mod builtin_daemons;
 mod bundle;
