@@ -6,6 +6,7 @@ use std::process::ExitCode;
 
 use anyhow::{Context, Result, bail};
 
+mod agent;
 mod bare;
 mod build;
 mod idle;
@@ -32,6 +33,7 @@ const MEASUREMENTS: &[(&str, Measurement)] = &[
     ("module", build::with_module),
     ("slots", slots::at_once),
     ("operator", operator::pools),
+    ("agent", agent::agent),
 ];
 
 /// What every measurement needs.

@@ -168,7 +168,7 @@ fn healthy(address: SocketAddr) -> bool {
 }
 
 /// Gives a process a home of its own, so that nothing of the person who measures takes part.
-fn isolate(command: &mut Command, folder: &Path) {
+pub(crate) fn isolate(command: &mut Command, folder: &Path) {
     let inherited = std::env::vars_os().filter(|(name, _)| name.to_string_lossy().starts_with("CODER_"));
     for (name, _) in inherited {
         command.env_remove(name);
