@@ -66,6 +66,7 @@ paths! {
     USER_ROLES, user_roles(user) = "/api/v2/users/{user}/roles";
     USER_SUSPEND, user_suspend(user) = "/api/v2/users/{user}/status/suspend";
     USER_ACTIVATE, user_activate(user) = "/api/v2/users/{user}/status/activate";
+    USER_QUIET_HOURS, user_quiet_hours(user) = "/api/v2/users/{user}/quiet-hours";
     USER_ORGANIZATIONS, user_organizations(user) = "/api/v2/users/{user}/organizations";
     USER_ORGANIZATION, user_organization(user, name) = "/api/v2/users/{user}/organizations/{organizationname}";
     USER_PROFILE, user_profile(user) = "/api/v2/users/{user}/profile";
@@ -162,6 +163,8 @@ paths! {
     WORKSPACE_AUTOSTART, workspace_autostart(workspace) = "/api/v2/workspaces/{workspace}/autostart";
     WORKSPACE_TTL, workspace_ttl(workspace) = "/api/v2/workspaces/{workspace}/ttl";
     WORKSPACE_EXTEND, workspace_extend(workspace) = "/api/v2/workspaces/{workspace}/extend";
+    WORKSPACE_RESOLVE_AUTOSTART, workspace_resolve_autostart(workspace) =
+        "/api/v2/workspaces/{workspace}/resolve-autostart";
     WORKSPACE_DORMANT, workspace_dormant(workspace) = "/api/v2/workspaces/{workspace}/dormant";
     WORKSPACE_AUTOUPDATES, workspace_autoupdates(workspace) = "/api/v2/workspaces/{workspace}/autoupdates";
     WORKSPACE_FAVORITE, workspace_favorite(workspace) = "/api/v2/workspaces/{workspace}/favorite";

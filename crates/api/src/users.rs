@@ -265,3 +265,26 @@ pub struct OidcAuthMethod {
 pub struct UserLoginType {
     pub login_type: LoginType,
 }
+
+/// When a user's workspaces may be stopped because their templates require it.
+#[derive(Clone, Debug, PartialEq, Eq, Deserialize, Serialize)]
+pub struct QuietHours {
+    /// In cron syntax, `CRON_TZ=Zone m h * * *`.
+    pub raw_schedule: String,
+    /// Whether the user chose it; otherwise it is the deployment's.
+    pub user_set: bool,
+    pub user_can_set: bool,
+    /// When they begin each day, `HH:MM`.
+    pub time: String,
+    pub timezone: String,
+    /// When they begin next.
+    pub next: Timestamp,
+}
+
+/// Chooses the quiet hours of a user.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize, Serialize)]
+#[serde(default)]
+pub struct UpdateQuietHoursRequest {
+    #[serde(deserialize_with = "nullable")]
+    pub schedule: String,
+}

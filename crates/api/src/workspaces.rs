@@ -75,6 +75,9 @@ pub struct Workspace {
     pub favorite: bool,
     #[serde(default)]
     pub next_start_at: Option<Timestamp>,
+    /// Why something that was due by a schedule was not done; official servers do not say it.
+    #[serde(default, skip_serializing_if = "String::is_empty")]
+    pub schedule_note: String,
     #[serde(default)]
     pub is_prebuild: bool,
     #[serde(default)]
@@ -149,6 +152,13 @@ pub struct UpdateTtlRequest {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ExtendWorkspaceRequest {
     pub deadline: Timestamp,
+}
+
+/// Whether a start by schedule would need parameter values.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct ResolveAutostart {
+    pub parameter_mismatch: bool,
 }
 
 /// Puts a workspace to sleep, or wakes it.

@@ -164,6 +164,10 @@ variables! {
     EPHEMERAL_PARAMETER = "CODER_EPHEMERAL_PARAMETER";
     /// Whether start asks for all parameters again.
     ALWAYS_PROMPT = "CODER_ALWAYS_PROMPT";
+    /// When a new workspace starts automatically, as `coder schedule start` takes it.
+    WORKSPACE_START_AT = "CODER_WORKSPACE_START_AT";
+    /// Time zone of this machine; default the target of the link `/etc/localtime`.
+    TZ = "TZ";
     /// How long a new workspace runs before it stops automatically.
     WORKSPACE_STOP_AFTER = "CODER_WORKSPACE_STOP_AFTER";
     /// Whether a new workspace follows its template (`always`) or not (`never`).
@@ -382,6 +386,14 @@ variables! {
     DAEMON_GRACE = "CODER_DAEMON_GRACE";
     /// Allows builds with debug output of Terraform.
     ENABLE_TERRAFORM_DEBUG_MODE = "CODER_ENABLE_TERRAFORM_DEBUG_MODE";
+    /// Longest time between two looks for scheduled starts and stops.
+    AUTOBUILD_POLL_INTERVAL = "CODER_AUTOBUILD_POLL_INTERVAL";
+    /// When the quiet hours of users begin who chose none.
+    QUIET_HOURS_DEFAULT_SCHEDULE = "CODER_QUIET_HOURS_DEFAULT_SCHEDULE";
+    /// Whether users may choose their quiet hours.
+    ALLOW_CUSTOM_QUIET_HOURS = "CODER_ALLOW_CUSTOM_QUIET_HOURS";
+    /// Interval at which agents report traffic and sessions.
+    AGENT_STATS_REFRESH_INTERVAL = "CODER_AGENT_STATS_REFRESH_INTERVAL";
     /// Allows renaming workspaces.
     ALLOW_WORKSPACE_RENAMES = "CODER_ALLOW_WORKSPACE_RENAMES";
     /// File for the server's human-readable log.

@@ -32,6 +32,7 @@ pub struct Config {
     /// Jobs and daemons.
     pub provisioning: Provisioning,
     pub workspaces: Workspaces,
+    pub schedules: Schedules,
     pub external_auth: ExternalAuth,
     /// The overlay network.
     pub tailnet: Tailnet,
@@ -368,6 +369,34 @@ pub struct Apps {
     pub disable_paths: bool,
     /// What is allowed of apps under paths.
     pub path_rules: PathAppRules,
+}
+
+/// Builds by schedule (docs/schedules.md).
+#[derive(Clone, Debug)]
+pub struct Schedules {
+    /// The schedule task looks at least so often what is due. It wakes when something is due, so this only bounds how late a
+    /// clock that was set is noticed.
+    pub check_every: Duration,
+    /// When the quiet hours of users begin who chose none.
+    pub default_quiet_hours: String,
+    /// Whether users may choose their quiet hours.
+    pub allow_custom_quiet_hours: bool,
+    /// Interval at which agents report traffic and sessions.
+    pub agent_stats_every: Duration,
+    /// After the clock was set, no workspace becomes dormant or is deleted for so long.
+    pub removal_hold: Duration,
+}
+
+impl Default for Schedules {
+    fn default() -> Self {
+        Self {
+            check_every: Duration::from_secs(60),
+            default_quiet_hours: "CRON_TZ=UTC 0 0 * * *".to_owned(),
+            allow_custom_quiet_hours: true,
+            agent_stats_every: Duration::from_secs(30),
+            removal_hold: HOUR,
+        }
+    }
 }
 
 /// Workspaces (scheduling-and-auth 7.3).

@@ -6,6 +6,7 @@ use coder_domain::Timestamp;
 use coder_domain::clock::Clock;
 use coder_domain::ids::OrganizationId;
 use coder_store::Store;
+use tokio::sync::Notify;
 
 use crate::agents::connected_agents::ConnectedAgents;
 use crate::agents::pending::PendingReports;
@@ -62,6 +63,8 @@ pub struct Ctx {
     pub agents: ConnectedAgents,
     /// Reports of agents that are written together.
     pub pending: PendingReports,
+    /// Wakes the schedule task after a change.
+    pub schedules_changed: Arc<Notify>,
     /// Prometheus metrics.
     pub metrics: Metrics,
 }

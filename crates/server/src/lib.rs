@@ -26,6 +26,7 @@ pub mod recovery;
 mod retry;
 pub mod router;
 pub mod routes;
+pub mod schedules;
 pub mod server;
 pub mod spool;
 pub mod stored_file;

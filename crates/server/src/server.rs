@@ -218,6 +218,7 @@ pub async fn context(config: Config, deps: Deps) -> Result<App, Error> {
         apps,
         agents: ConnectedAgents::default(),
         pending: PendingReports::default(),
+        schedules_changed: Arc::default(),
         metrics: Metrics::default(),
     }))
 }

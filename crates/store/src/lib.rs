@@ -17,7 +17,7 @@
 //! | `provisioner_job_uploads` | `jobs/uploads.rs` |
 //! | `templates` | `templates/mod.rs` |
 //! | `template_versions` and the results of an import | `templates/versions.rs`, `templates/version_details.rs` |
-//! | `workspaces` | `workspaces/mod.rs` |
+//! | `workspaces` | `workspaces/mod.rs`; what is due by schedule: `workspaces/schedules.rs` |
 //! | `workspace_builds`, their states and parameters | `workspaces/builds.rs` |
 //! | `workspace_resources`, `workspace_modules` | `workspaces/resources.rs` |
 //! | `workspace_agents`, `workspace_apps` | `workspaces/agents.rs` |
@@ -27,6 +27,7 @@
 //! | `workspace_connections` | `workspaces/connection_log.rs` |
 //! | `workspace_port_shares` | `workspaces/port_shares.rs` |
 //! | `encryption_keys`, and the encryption of all secrets | `encryption/` |
+//! | `user_quiet_hours` | `accounts/quiet_hours.rs` |
 //! | `settings`, `server_secrets`, `leases`, `changes`, `audit_logs` | `deployment/` |
 //!
 //! Every function that returns a [`Result`] fails when the database fails ([`Error::Unavailable`], [`Error::DiskFull`],
@@ -53,7 +54,7 @@ pub mod testing;
 mod transaction;
 pub mod workspaces;
 
-pub use accounts::{external_auth_links, keys, organizations, sessions, tokens, users};
+pub use accounts::{external_auth_links, keys, organizations, quiet_hours, sessions, tokens, users};
 pub use config::{Config, Location, UNLIMITED};
 pub use deployment::{audit, changes, counts, leases, notifications, server_secrets, settings};
 pub use encryption::keys::StateKeys;

@@ -43,6 +43,8 @@ pub fn all() -> Vec<Statement> {
         crate::leases::STATEMENTS,
         crate::organizations::STATEMENTS,
         crate::workspaces::resources::STATEMENTS,
+        crate::workspaces::schedules::STATEMENTS,
+        crate::quiet_hours::STATEMENTS,
         crate::sessions::STATEMENTS,
         crate::server_secrets::STATEMENTS,
         crate::settings::STATEMENTS,

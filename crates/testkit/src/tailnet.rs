@@ -124,10 +124,33 @@ pub async fn workspace_with_scripts(
     workspace_of_agent(server, client, name, Agent { scripts, ..Agent::default() }).await
 }
 
+/// The same, of a template with these settings.
+///
+/// # Errors
+/// When a call fails.
+pub async fn new_workspace_of(
+    server: &TestServer,
+    client: &Client,
+    name: &str,
+    template: CreateTemplateRequest,
+) -> Result<(Workspace, AgentId, Secret)> {
+    workspace_of_template(server, client, name, template, Agent::default()).await
+}
+
 async fn workspace_of_agent(
     server: &TestServer,
     client: &Client,
     name: &str,
+    agent: Agent,
+) -> Result<(Workspace, AgentId, Secret)> {
+    workspace_of_template(server, client, name, CreateTemplateRequest::default(), agent).await
+}
+
+async fn workspace_of_template(
+    server: &TestServer,
+    client: &Client,
+    name: &str,
+    template: CreateTemplateRequest,
     agent: Agent,
 ) -> Result<(Workspace, AgentId, Secret)> {
     let owner = &server.owner;
@@ -145,7 +168,7 @@ async fn workspace_of_agent(
     let request = CreateTemplateRequest {
         name: format!("template-of-{name}"),
         version_id: Some(version.id),
-        ..Default::default()
+        ..template
     };
     let template = owner.create_template(organization, &request).await?.id;
     let request =

@@ -1,5 +1,6 @@
 //! Calls about workspaces and their builds.
 
+use coder_domain::Timestamp;
 use coder_domain::ids::{BuildId, WorkspaceId};
 use http::Method;
 
@@ -10,7 +11,10 @@ use crate::builds::{
 use crate::json::Blob;
 use crate::paths;
 use crate::resources::WorkspaceResource;
-use crate::workspaces::{CreateWorkspaceRequest, Workspace, WorkspacesResponse};
+use crate::workspaces::{
+    AutomaticUpdates, CreateWorkspaceRequest, ExtendWorkspaceRequest, UpdateAutomaticUpdatesRequest,
+    UpdateAutostartRequest, UpdateTtlRequest, UpdateWorkspaceRequest, Workspace, WorkspacesResponse,
+};
 
 /// Every method fails with what [`Error`] describes.
 #[expect(clippy::missing_errors_doc, reason = "documented once for the block")]
@@ -37,6 +41,47 @@ impl Client {
         request: &CreateWorkspaceRequest,
     ) -> Result<Workspace, Error> {
         self.send(Method::POST, &paths::user_workspaces(owner), request).await
+    }
+
+    /// Renames a workspace.
+    pub async fn rename_workspace(&self, workspace: WorkspaceId, name: &str) -> Result<(), Error> {
+        let request = UpdateWorkspaceRequest { name: name.to_owned() };
+        self.send_without_answer(Method::PATCH, &paths::workspace(workspace), &request).await
+    }
+
+    /// Sets the autostart schedule, or none.
+    pub async fn set_autostart(&self, workspace: WorkspaceId, schedule: Option<&str>) -> Result<(), Error> {
+        let request = UpdateAutostartRequest { schedule: schedule.map(str::to_owned) };
+        self.send_without_answer(Method::PUT, &paths::workspace_autostart(workspace), &request).await
+    }
+
+    /// Sets the time to live in milliseconds, or none.
+    pub async fn set_ttl(&self, workspace: WorkspaceId, ttl_ms: Option<i64>) -> Result<(), Error> {
+        let request = UpdateTtlRequest { ttl_ms };
+        self.send_without_answer(Method::PUT, &paths::workspace_ttl(workspace), &request).await
+    }
+
+    /// Sets the deadline of a started workspace.
+    pub async fn extend_workspace(&self, workspace: WorkspaceId, deadline: Timestamp) -> Result<(), Error> {
+        let request = ExtendWorkspaceRequest { deadline };
+        self.send_without_answer(Method::PUT, &paths::workspace_extend(workspace), &request).await
+    }
+
+    /// Chooses whether starts take the active version.
+    pub async fn set_automatic_updates(
+        &self,
+        workspace: WorkspaceId,
+        automatic_updates: AutomaticUpdates,
+    ) -> Result<(), Error> {
+        let request = UpdateAutomaticUpdatesRequest { automatic_updates };
+        self.send_without_answer(Method::PUT, &paths::workspace_autoupdates(workspace), &request).await
+    }
+
+    /// Marks a workspace as a favorite of its owner, or not.
+    pub async fn set_favorite(&self, workspace: WorkspaceId, favorite: bool) -> Result<(), Error> {
+        let path = paths::workspace_favorite(workspace);
+        let method = if favorite { Method::PUT } else { Method::DELETE };
+        self.command(method, &path).await
     }
 
     /// A workspace's builds, newest first.

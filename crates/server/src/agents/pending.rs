@@ -10,6 +10,7 @@ use coder_store::{Error, workspaces};
 use parking_lot::Mutex;
 
 use crate::context::App;
+use crate::schedules::deadlines;
 
 /// A clone is the same object.
 #[derive(Clone, Debug, Default)]
@@ -72,7 +73,9 @@ async fn write_used(app: &App, used: &[WorkspaceId]) -> Result<(), Error> {
     if used.is_empty() {
         return Ok(());
     }
-    workspaces::update_all_used(&mut app.store.single().await?, used, app.now()).await?;
+    let now = app.now();
+    workspaces::update_all_used(&mut app.store.single().await?, used, now).await?;
+    deadlines::extend_used(app, used, now).await?;
     used.iter().for_each(|workspace| app.events.workspace_changed(*workspace));
     Ok(())
 }

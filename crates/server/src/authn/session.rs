@@ -9,6 +9,7 @@ use coder_domain::rbac::{Scopes, Subject};
 use coder_domain::secret::Secret;
 use coder_store::sessions::{self, UserSession};
 use coder_store::users::{self, LoginType, UserStatus};
+use coder_store::workspaces::schedules;
 use coder_store::{Tx, tokens, transaction};
 use http::{HeaderMap, Uri, header};
 use jiff::SignedDuration;
@@ -17,6 +18,7 @@ use crate::context::App;
 use crate::http::caller::Caller;
 use crate::http::error::Error;
 use crate::http::origin::Origin;
+use crate::routes::announce;
 
 /// How a request carries its token (scheduling-and-auth TOK-2).
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -195,9 +197,13 @@ async fn note_use(
                 Err(error) => return Err(error),
             }
         }
+        if dormant {
+            schedules::owner_changed(tx, user, now).await?;
+        }
         Ok(())
     })?;
     if dormant {
+        announce::schedules_changed(app);
         session.user.status = UserStatus::Active;
     }
     session.user.last_seen_at = Some(now);

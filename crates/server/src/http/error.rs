@@ -111,6 +111,21 @@ impl Error {
     pub fn message(&self) -> &str {
         &self.body.message
     }
+
+    /// Everything that the caller may read, in one line.
+    #[must_use]
+    pub fn summary(&self) -> String {
+        let fields = self.body.validations.iter().map(|found| format!("{}: {}", found.field, found.detail));
+        let detail = Some(self.body.detail.clone()).filter(|detail| !detail.is_empty());
+        let parts = std::iter::once(self.body.message.trim_end_matches('.').to_owned());
+        parts.chain(detail).chain(fields).collect::<Vec<_>>().join("; ")
+    }
+
+    /// The internal cause, for the log.
+    #[must_use]
+    pub fn cause(&self) -> String {
+        self.source.as_deref().map(|source| error_chain::describe(source)).unwrap_or_default()
+    }
 }
 
 impl From<stored_file::Error> for Error {

@@ -21,4 +21,10 @@ pub fn job_changed(app: &App, id: JobId) {
 /// A workspace or its latest build changed.
 pub fn workspace_changed(app: &App, id: WorkspaceId) {
     app.events.workspace_changed(id);
+    schedules_changed(app);
+}
+
+/// Something that makes schedules due changed.
+pub fn schedules_changed(app: &App) {
+    app.schedules_changed.notify_one();
 }

@@ -1,11 +1,13 @@
-//! Runs a task again and again: timer, panic boundary, and a log line when it begins to fail.
+//! Runs a task again and again: timer or wake-up, panic boundary, and a log line when it begins to fail.
 
 use std::future::Future;
 use std::panic::AssertUnwindSafe;
+use std::sync::Arc;
 use std::time::Duration;
 
 use futures_util::FutureExt;
-use tokio::time::{Instant, MissedTickBehavior, interval_at};
+use tokio::sync::Notify;
+use tokio::time::{Instant, MissedTickBehavior, interval_at, sleep};
 
 use crate::context::App;
 
@@ -16,6 +18,15 @@ pub trait Task: Send + 'static {
 
     /// One pass.
     fn run(&mut self, app: &App) -> impl Future<Output = Result<(), coder_store::Error>> + Send;
+}
+
+/// A task that says when its next pass is due. It is idempotent, and each pass reads what there is to do.
+pub trait WakingTask: Send + 'static {
+    /// Its name in the log.
+    const NAME: &'static str;
+
+    /// One pass. Returns the longest time until the next one.
+    fn run(&mut self, app: &App) -> impl Future<Output = Result<Duration, coder_store::Error>> + Send;
 }
 
 /// When the first pass starts.
@@ -41,17 +52,45 @@ pub fn every<T: Task>(app: &App, period: Duration, first: FirstRun, mut task: T)
                 () = context.lifecycle.soft().cancelled() => return,
                 _ = ticks.tick() => {}
             }
-            // Each pass starts from the database, so a pass that panicked leaves no broken state in the task.
-            match AssertUnwindSafe(task.run(&context)).catch_unwind().await {
-                Ok(Ok(())) => failing = false,
-                Ok(Err(error)) => {
-                    // One line until the task succeeds again.
-                    if !std::mem::replace(&mut failing, true) {
-                        tracing::warn!(task = T::NAME, %error, "a background task failed, it will try again");
-                    }
-                }
-                Err(_) => tracing::error!(task = T::NAME, "a background task panicked, it will try again"),
+            pass(T::NAME, &mut failing, task.run(&context)).await;
+        }
+    });
+}
+
+/// Runs `task` at once, then when it asked to, when it is woken, and after a failed pass within `retry`, until the soft stop.
+pub fn when_due<T: WakingTask>(app: &App, woken: Arc<Notify>, retry: Duration, mut task: T) {
+    let context = app.clone();
+    app.lifecycle.spawn(T::NAME, async move {
+        let mut failing = false;
+        while !context.lifecycle.soft().is_cancelled() {
+            let wait = pass(T::NAME, &mut failing, task.run(&context)).await.unwrap_or(retry);
+            tokio::select! {
+                () = context.lifecycle.soft().cancelled() => return,
+                () = woken.notified() => {}
+                () = sleep(wait.max(Duration::from_millis(1))) => {}
             }
         }
     });
+}
+
+/// One pass. Each starts from the database, so one that panicked leaves no broken state in the task.
+async fn pass<R>(
+    name: &'static str,
+    failing: &mut bool,
+    run: impl Future<Output = Result<R, coder_store::Error>>,
+) -> Option<R> {
+    match AssertUnwindSafe(run).catch_unwind().await {
+        Ok(Ok(done)) => {
+            *failing = false;
+            return Some(done);
+        }
+        Ok(Err(error)) => {
+            // One line until the task succeeds again.
+            if !std::mem::replace(failing, true) {
+                tracing::warn!(task = name, %error, "a background task failed, it will try again");
+            }
+        }
+        Err(_) => tracing::error!(task = name, "a background task panicked, it will try again"),
+    }
+    None
 }

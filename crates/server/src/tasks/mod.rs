@@ -10,9 +10,11 @@ pub mod purge_files;
 pub mod reap_jobs;
 mod release_memory;
 pub mod replicas;
+pub mod schedules;
 mod unserved;
 mod user_connections;
 
+use std::sync::Arc;
 use std::time::Duration;
 
 use coder_domain::backoff::Backoff;
@@ -41,6 +43,12 @@ pub fn start(app: &App) {
     driver::every(app, seconds(600), driver::FirstRun::AtOnce, purge::Purge);
     driver::every(app, seconds(600), driver::FirstRun::AtOnce, purge_files::PurgeFiles::default());
     driver::every(app, seconds(5), driver::FirstRun::Later, release_memory::ReleaseMemory::default());
+    driver::when_due(
+        app,
+        Arc::clone(&app.schedules_changed),
+        app.config.schedules.check_every,
+        schedules::WorkspaceSchedules::default(),
+    );
     let context = app.clone();
     app.lifecycle.spawn("recovery of open jobs", async move { take_over(&context).await });
     let context = app.clone();

@@ -191,6 +191,8 @@ fn request_body(method: &Method, path: &str) -> Value {
         }
         ("PUT", "/workspaces/{workspace}/autostart") => json!({ "schedule": null }),
         ("PUT", "/workspaces/{workspace}/ttl") => json!({ "ttl_ms": 3_600_000 }),
+        ("PUT", "/workspaces/{workspace}/extend") => json!({ "deadline": "2030-01-01T00:00:00Z" }),
+        ("PUT", "/users/{user}/quiet-hours") => json!({ "schedule": "0 1 * * *" }),
         ("PUT", "/workspaces/{workspace}/autoupdates") => json!({ "automatic_updates": "always" }),
         ("PUT", "/workspaces/{workspace}/dormant") => json!({ "dormant": true }),
         ("POST", "/workspaces/{workspace}/builds") => json!({ "transition": "stop" }),

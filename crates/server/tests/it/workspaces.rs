@@ -44,54 +44,22 @@ on_both_engines! {
     async fn settings_that_nothing_acts_on_are_answered_with_a_warning(server: TestServer) {
         let owner = server.owner().await;
         let (template, _) = server.template(&owner, "hello").await;
-        let warnings = |answer: &Answer| -> Vec<String> {
-            let all = answer.headers.get_all("x-coder-entitlements-warning").iter();
-            all.map(|text| text.to_str().unwrap().split([',', ':']).next().unwrap().to_owned()).collect()
-        };
-        let plain = server.post(&owner, PATH, json!({ "name": "plain", "template_id": template })).await;
-        assert!(warnings(&plain).is_empty());
-        let id = plain.expect(201)["id"].as_str().unwrap().to_owned();
-        let body = json!({ "name": "w", "template_id": template, "ttl_ms": 3_600_000, "autostart_schedule": "0 9 * * *" });
-        let made = server.post(&owner, PATH, body).await;
-        assert_eq!(warnings(&made), ["the autostart schedule is stored", "the time to live is stored"]);
-        let path = |part: &str| format!("/api/v2/workspaces/{id}/{part}");
-        for (part, body, wanted) in [
-            ("autostart", json!({ "schedule": "0 9 * * *" }), 1),
-            ("autostart", json!({ "schedule": "" }), 0),
-            ("ttl", json!({ "ttl_ms": 3_600_000 }), 1),
-            ("ttl", json!({ "ttl_ms": null }), 0),
-            ("dormant", json!({ "dormant": true }), 1),
-            ("dormant", json!({ "dormant": true }), 1),
-            ("dormant", json!({ "dormant": false }), 0),
-        ] {
-            let answer = server.put(&owner, &path(part), body.clone()).await;
-            assert_eq!(warnings(&answer).len(), wanted, "{part} {body}");
-        }
-
         let path = format!("/api/v2/templates/{template}");
-        let rest = json!({ "allow_user_autostart": true, "allow_user_autostop": true, "activity_bump_ms": 3_600_000 });
         let patch = async |more: Value| {
-            let mut body = rest.clone();
+            let mut body = json!({ "activity_bump_ms": 3_600_000 });
             body.as_object_mut().unwrap().extend(more.as_object().unwrap().clone());
-            warnings(&server.patch(&owner, &path, body).await)
+            let answer = server.patch(&owner, &path, body).await;
+            let all = answer.headers.get_all("x-coder-entitlements-warning").iter();
+            all.map(|text| text.to_str().unwrap().split([',', ':']).next().unwrap().to_owned()).collect::<Vec<_>>()
         };
         assert!(patch(json!({ "description": "d" })).await.is_empty());
-        assert_eq!(patch(json!({ "default_ttl_ms": 3_600_000 })).await, ["default_ttl_ms is stored"]);
-        let dormant = patch(json!({ "update_workspace_dormant_at": true, "default_ttl_ms": 0 })).await;
-        assert_eq!(dormant, ["update_workspace_dormant_at is not used"]);
-        let all = json!({ "activity_bump_ms": 7_200_000, "failure_ttl_ms": 60_000, "time_til_dormant_ms": 60_000,
-            "time_til_dormant_autodelete_ms": 60_000, "max_port_share_level": "owner", "cors_behavior": "passthru",
+        let executed = json!({ "activity_bump_ms": 7_200_000, "default_ttl_ms": 60_000, "failure_ttl_ms": 60_000,
+            "time_til_dormant_ms": 60_000, "time_til_dormant_autodelete_ms": 60_000, "max_port_share_level": "owner",
             "autostop_requirement": { "days_of_week": ["monday"], "weeks": 1 },
-            "autostart_requirement": { "days_of_week": ["monday"] } });
-        assert_eq!(patch(all).await.len(), 6);
-        let (other, job) = server.version(&owner, json!({})).await;
-        server.finish(job, "").await;
-        let request = json!({ "name": "other", "template_version_id": other, "default_ttl_ms": 3_600_000 });
-        let made = server.post(&owner, "/api/v2/organizations/default/templates", request).await;
-        assert_eq!(warnings(&made), ["default_ttl_ms is stored"]);
-        let id = made.expect(201)["id"].clone();
-        let request = json!({ "name": "w2", "template_id": id });
-        assert_eq!(warnings(&server.post(&owner, PATH, request).await), ["the time to live is stored"]);
+            "autostart_requirement": { "days_of_week": ["monday"] }, "update_workspace_dormant_at": true });
+        assert!(patch(executed).await.is_empty());
+        let classic = patch(json!({ "use_classic_parameter_flow": false })).await;
+        assert_eq!(classic, ["use_classic_parameter_flow is stored as false"]);
     }
 
     async fn clients_are_told_of_the_parameter_form_that_exists(server: TestServer) {

@@ -3,6 +3,7 @@
 pub mod external_auth_links;
 pub mod keys;
 pub mod organizations;
+pub mod quiet_hours;
 pub mod sessions;
 pub mod tokens;
 pub mod users;

@@ -11,6 +11,7 @@ use coder_domain::secret::Secret;
 use super::job::{Job, job_columns};
 use crate::encryption::keys::Owner;
 use crate::engine::{Tx, record, sql, statements, values};
+use crate::templates::Settings;
 use crate::users::LoginType;
 use crate::workspaces::builds::{Build, build_columns, read_parameter};
 use crate::{Result, files};
@@ -103,10 +104,13 @@ statements! { "provisioner_jobs";
         theirs.value from workspace_builds as build
         join workspace_build_parameters as theirs on theirs.workspace_build_id = build.id
         where build.workspace_id = $2 and build.build_number = $3");
-    ENDING = sql(concat!("select ", job_columns!(), ", ", build_columns!(), ", workspace.ttl_ms
+    ENDING = sql(concat!("select ", job_columns!(), ", ", build_columns!(), ", workspace.ttl_ms, workspace.autostart_schedule,
+        template.settings, quiet.schedule as quiet_hours
         from provisioner_jobs as job join tag_sets as interned on interned.id = job.tag_set_id
         left join workspace_builds as build on build.id = job.workspace_build_id
-        left join workspaces as workspace on workspace.id = build.workspace_id where job.id = $1"));
+        left join workspaces as workspace on workspace.id = build.workspace_id
+        left join templates as template on template.id = workspace.template_id
+        left join user_quiet_hours as quiet on quiet.user_id = workspace.owner_id where job.id = $1"));
 }
 
 /// A job with everything that its message contains.
@@ -150,13 +154,20 @@ pub async fn list_parameters(
 pub struct JobWithBuild {
     pub job: Job,
     pub build: Option<Build>,
-    /// The workspace's time to live in milliseconds.
-    pub ttl_ms: Option<i64>,
+    pub schedules: Schedules,
 }
 
 record! {
-    struct TimeToLive {
+    /// What decides when the workspace of a build stops.
+    pub struct Schedules {
+        /// The workspace's time to live in milliseconds.
         pub ttl_ms: Option<i64>,
+        /// The workspace's autostart schedule.
+        pub autostart_schedule: Option<String>,
+        /// The settings of its template.
+        pub settings: Option<Settings>,
+        /// The quiet hours that its owner chose.
+        pub quiet_hours: Option<String>,
     }
 }
 
@@ -165,6 +176,5 @@ pub async fn find_with_build(tx: &mut Tx, id: JobId) -> Result<Option<JobWithBui
     let Some(row) = tx.fetch_opt(&ENDING, values![id]).await? else { return Ok(None) };
     let mut parts = row.parts();
     let (job, build) = (parts.next()?, parts.next_joined()?);
-    let TimeToLive { ttl_ms } = parts.next()?;
-    Ok(Some(JobWithBuild { job, build, ttl_ms }))
+    Ok(Some(JobWithBuild { job, build, schedules: parts.next()? }))
 }

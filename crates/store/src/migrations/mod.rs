@@ -45,6 +45,7 @@ pub(crate) const MIGRATIONS: &[Migration] = migrations![
     16 "0016_file_parts",
     17 "0017_server_secrets",
     18 "0018_agents",
+    19 "0019_schedules",
 ];
 
 /// Defines what Postgres lacks of the portable SQL dialect. Runs before the first migration.

@@ -4,7 +4,8 @@ pub mod version_details;
 pub mod versions;
 
 use coder_domain::ids::{OrganizationId, TemplateId, TemplateVersionId, UserId};
-use jiff::Timestamp;
+use coder_domain::schedule::{TemplateRules, Weekdays};
+use jiff::{SignedDuration, Timestamp};
 use serde::{Deserialize, Serialize};
 
 use crate::Result;
@@ -74,6 +75,27 @@ impl Default for Settings {
 }
 
 json_column!(Settings);
+
+impl Settings {
+    /// The rules about the schedules of workspaces.
+    #[must_use]
+    pub fn schedule_rules(&self) -> TemplateRules {
+        let millis = |value: i64| SignedDuration::from_millis(value.max(0));
+        let days = |names: &[String]| Weekdays::from_names(names.iter().map(String::as_str));
+        TemplateRules {
+            default_ttl: millis(self.default_ttl_ms),
+            activity_bump: millis(self.activity_bump_ms),
+            failure_ttl: millis(self.failure_ttl_ms),
+            time_til_dormant: millis(self.time_til_dormant_ms),
+            time_til_deletion: millis(self.time_til_dormant_autodelete_ms),
+            autostart_days: days(&self.autostart_days),
+            autostop_days: days(&self.autostop_days),
+            autostop_weeks: self.autostop_weeks,
+            allow_user_autostart: self.allow_user_autostart,
+            allow_user_autostop: self.allow_user_autostop,
+        }
+    }
+}
 
 record! {
     pub struct Template {

@@ -115,7 +115,8 @@ statements! { "workspace_builds";
         where id = $1");
     /// Does not write unchanged values.
     END = sql("update workspace_builds set has_ai_task = $2, has_external_agent = $3,
-        deadline_us = coalesce($4, deadline_us), updated_us = $5 where id = $1");
+        deadline_us = coalesce($4, deadline_us), updated_us = $5, max_deadline_us = coalesce($6, max_deadline_us)
+        where id = $1");
     FIND_STATE = sql("select workspace_build_id as id, state from workspace_build_states where workspace_build_id = $1");
     SET_STATE = sql("insert into workspace_build_states (workspace_build_id, state) values ($1, $2)
         on conflict (workspace_build_id) do update set state = excluded.state");
@@ -282,6 +283,8 @@ pub struct BuildEnd {
     pub has_external_agent: bool,
     /// The new deadline of the workspace; none for no change.
     pub deadline_at: Option<Timestamp>,
+    /// The latest possible deadline; none for no change.
+    pub max_deadline_at: Option<Timestamp>,
 }
 
 /// Stores the properties of a build at the end of its job, with one statement.
@@ -289,8 +292,8 @@ pub struct BuildEnd {
 /// # Errors
 /// [`Error::Stale`] when it does not exist any more.
 pub async fn update_ended(tx: &mut Tx, id: BuildId, ended: BuildEnd, now: Timestamp) -> Result<()> {
-    let BuildEnd { has_ai_task, has_external_agent, deadline_at } = ended;
-    let row = values![id, has_ai_task, has_external_agent, deadline_at, now];
+    let BuildEnd { has_ai_task, has_external_agent, deadline_at, max_deadline_at } = ended;
+    let row = values![id, has_ai_task, has_external_agent, deadline_at, now, max_deadline_at];
     tx.execute_pipelined(&END, row, true).await
 }
 

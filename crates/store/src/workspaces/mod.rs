@@ -9,6 +9,7 @@ pub mod builds;
 pub mod connection_log;
 pub mod port_shares;
 pub mod resources;
+pub mod schedules;
 
 use coder_domain::ids::{OrganizationId, TemplateId, UserId, WorkspaceId};
 use jiff::Timestamp;
@@ -40,8 +41,8 @@ record! {
         pub dormant_at: Option<Timestamp> = "dormant_us",
         /// When it will be deleted.
         pub deleting_at: Option<Timestamp> = "deleting_us",
-        /// When it will be started.
-        pub next_start_at: Option<Timestamp> = "next_start_us",
+        /// Why something that was due by a schedule was not done; empty when nothing was missed.
+        pub schedule_note: String,
         pub deleted: bool,
     }
 }
@@ -76,7 +77,7 @@ macro_rules! workspace_columns {
         "workspace.id, workspace.organization_id, workspace.owner_id, workspace.template_id, workspace.name, \
          workspace.autostart_schedule, workspace.ttl_ms, workspace.automatic_updates, workspace.favorite, \
          workspace.created_us, workspace.updated_us, workspace.last_used_us, workspace.dormant_us, \
-         workspace.deleting_us, workspace.next_start_us, workspace.deleted"
+         workspace.deleting_us, workspace.schedule_note, workspace.deleted"
     };
 }
 
@@ -84,9 +85,9 @@ pub(crate) use workspace_columns;
 
 statements! { "workspaces";
     INSERT = sql("insert into workspaces (id, organization_id, owner_id, template_id, name, autostart_schedule, ttl_ms,
-        automatic_updates, favorite, created_us, updated_us, last_used_us, dormant_us, deleting_us, next_start_us,
-        deleted, name_lower)
-        values ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14, $15, $16, $17)");
+        automatic_updates, favorite, created_us, updated_us, last_used_us, dormant_us, deleting_us,
+        schedule_note, deleted, name_lower, schedule_due_us)
+        values ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14, $15, $16, $17, -1)");
     FIND = sql(concat!("select ", workspace_columns!(), " from workspaces as workspace where workspace.id = $1"));
     FIND_MANY = sql(concat!("select ", workspace_columns!(), " from workspaces as workspace
         where workspace.id in (select value from json_each($1))"));
@@ -113,7 +114,8 @@ statements! { "workspaces";
     COUNT_OF_OWNER = sql("select count(*) as total from workspaces where owner_id = $1 and not deleted");
     RENAME = sql("update workspaces set name = $2, name_lower = $3, updated_us = $4 where id = $1 and not deleted");
     UPDATE = sql("update workspaces set autostart_schedule = $2, ttl_ms = $3, automatic_updates = $4, favorite = $5,
-        dormant_us = $6, deleting_us = $7, next_start_us = $8, updated_us = $9 where id = $1 and not deleted");
+        dormant_us = $6, deleting_us = $7, updated_us = $8, schedule_due_us = -1 * cast($8 as bigint), schedule_note = ''
+        where id = $1 and not deleted");
     USED = sql("update workspaces set last_used_us = $2 where id = $1 and not deleted");
     USED_MANY = sql("update workspaces set last_used_us = $2
         where id in (select value from json_each($1)) and not deleted and last_used_us < $2");
@@ -191,7 +193,7 @@ pub async fn update_name(tx: &mut Tx, id: WorkspaceId, name: &str, now: Timestam
     tx.change_one(&RENAME, values![id, name.to_owned(), name.to_lowercase(), now]).await
 }
 
-/// Stores schedule, time to live, update policy, favorite mark and dormancy of `changed`.
+/// Stores schedule, time to live, update policy, favorite mark and dormancy of `changed`. The schedule task looks at it at once.
 ///
 /// # Errors
 /// [`crate::Error::Stale`] when it does not exist any more.
@@ -204,7 +206,6 @@ pub async fn update(tx: &mut Tx, changed: &Workspace) -> Result<()> {
         changed.favorite,
         changed.dormant_at,
         changed.deleting_at,
-        changed.next_start_at,
         changed.updated_at,
     ];
     tx.change_one(&UPDATE, row).await

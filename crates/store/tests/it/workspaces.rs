@@ -40,7 +40,7 @@ pub(crate) async fn new_workspace(fixture: &Fixture, template: &Template, name: 
         last_used_at: at(1),
         dormant_at: None,
         deleting_at: None,
-        next_start_at: None,
+        schedule_note: String::new(),
         deleted: false,
     };
     fixture.store.write(async |tx| workspaces::insert(tx, &workspace).await).await.unwrap();

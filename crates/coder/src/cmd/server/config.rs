@@ -6,14 +6,17 @@ use anyhow::{Context as _, ensure};
 use coder_domain::apps::{PathAppRules, WildcardHost};
 use coder_domain::external_auth;
 use coder_domain::key::network;
+use coder_domain::schedule::Schedule;
 use coder_domain::secret::Secret;
 use coder_server::Config;
 use coder_server::config::{
     Apps, CertificateFiles, ClientAuth, ExternalAuth, Https, Limits, Listen, Provisioning, Proxies, SameSite,
-    Sessions, Tailnet, TlsVersion, Workspaces,
+    Schedules, Sessions, Tailnet, TlsVersion, Workspaces,
 };
 
-use super::flags::{Args, ClientAuthPolicy, CookieSameSite, MinTlsVersion, Network, Tls};
+use super::flags::{
+    Args, ClientAuthPolicy, CookieSameSite, MinTlsVersion, Network, Provisioning as ProvisioningFlags, Tls,
+};
 use crate::context::server_url;
 
 /// Checks the flags.
@@ -55,6 +58,7 @@ pub(crate) fn validate(args: &Args) -> anyhow::Result<Config> {
             renames: args.provisioning.allow_workspace_renames,
             terraform_debug: args.provisioning.enable_terraform_debug_mode,
         },
+        schedules: schedules(&args.provisioning)?,
         external_auth: ExternalAuth { providers, ..ExternalAuth::default() },
         tailnet: Tailnet {
             stun_servers: stun_servers(&args.network.derp_server_stun_addresses),
@@ -89,6 +93,23 @@ fn apps(network: &Network) -> anyhow::Result<Apps> {
             sharing: network.dangerous_allow_path_app_sharing,
             site_owner_access: network.dangerous_allow_path_app_site_owner_access,
         },
+    })
+}
+
+fn schedules(args: &ProvisioningFlags) -> anyhow::Result<Schedules> {
+    let default_quiet_hours = args.default_quiet_hours_schedule.clone();
+    Schedule::daily(&default_quiet_hours).context("--default-quiet-hours-schedule")?;
+    ensure!(!args.autobuild_poll_interval.is_zero(), "--autobuild-poll-interval must be longer than 0s");
+    ensure!(
+        !args.agent_stats_refresh_interval.is_zero(),
+        "--agent-stats-refresh-interval must be longer than 0s"
+    );
+    Ok(Schedules {
+        check_every: args.autobuild_poll_interval,
+        default_quiet_hours,
+        allow_custom_quiet_hours: args.allow_custom_quiet_hours,
+        agent_stats_every: args.agent_stats_refresh_interval,
+        ..Schedules::default()
     })
 }
 

@@ -9,6 +9,7 @@ use coder_domain::secret::Secret;
 use super::ignored::Ignored;
 use super::ssh_flags::SshFlags;
 use super::{create_admin_user, states};
+use crate::args::boolean;
 use crate::daemon_flags::jobs::Jobs;
 use crate::daemon_flags::terraform::Terraform;
 use crate::{duration, env, logging};
@@ -270,6 +271,19 @@ pub(crate) struct Provisioning {
     /// Allow builds with Terraform's debug output.
     #[arg(long, env = env::ENABLE_TERRAFORM_DEBUG_MODE)]
     pub(crate) enable_terraform_debug_mode: bool,
+    /// Longest time between two looks for scheduled starts and stops; the server wakes when one is due.
+    #[arg(long, hide = true, env = env::AUTOBUILD_POLL_INTERVAL, default_value = "1m", value_parser = duration::parse, value_name = "DURATION")]
+    pub(crate) autobuild_poll_interval: Duration,
+    /// When the quiet hours of users begin who chose none; templates that require stops stop workspaces then.
+    #[arg(long, env = env::QUIET_HOURS_DEFAULT_SCHEDULE, default_value = "CRON_TZ=UTC 0 0 * * *", value_name = "SCHEDULE")]
+    pub(crate) default_quiet_hours_schedule: String,
+    /// Whether users may choose their quiet hours.
+    #[arg(long, env = env::ALLOW_CUSTOM_QUIET_HOURS, action = clap::ArgAction::Set, num_args = 0..=1, require_equals = true,
+        default_value_t = true, default_missing_value = "true", value_parser = boolean, value_name = "BOOL")]
+    pub(crate) allow_custom_quiet_hours: bool,
+    /// Interval at which agents report traffic and sessions.
+    #[arg(long, hide = true, env = env::AGENT_STATS_REFRESH_INTERVAL, default_value = "30s", value_parser = duration::parse, value_name = "DURATION")]
+    pub(crate) agent_stats_refresh_interval: Duration,
     /// Allow renaming workspaces.
     #[arg(long, env = env::ALLOW_WORKSPACE_RENAMES)]
     pub(crate) allow_workspace_renames: bool,

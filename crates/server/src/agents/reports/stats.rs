@@ -1,13 +1,10 @@
-//! Traffic and sessions: `UpdateStats` (agent 2.9). A workspace with connections counts as used.
+//! Traffic and sessions: `UpdateStats` (agent 2.9). A workspace with connections counts as used, which extends its deadline.
 
 use coder_wire::messages::coder::agent::v2 as pb;
 use prost_types::Duration;
 
 use crate::agents::connected_agents::SessionCounts;
 use crate::agents::session::{AgentSession, Answer};
-
-/// How often agents report.
-const INTERVAL: Duration = Duration { seconds: 30, nanos: 0 };
 
 /// Notes the open sessions and the use of the workspace, and answers with the interval.
 pub(in crate::agents) async fn update(
@@ -25,5 +22,6 @@ pub(in crate::agents) async fn update(
             session.app.pending.used(session.identity.workspace_id);
         }
     }
-    Ok(pb::UpdateStatsResponse { report_interval: Some(INTERVAL) })
+    let interval = Duration::try_from(session.app.config.schedules.agent_stats_every).ok();
+    Ok(pb::UpdateStatsResponse { report_interval: interval })
 }

@@ -7,16 +7,16 @@ use coder_domain::Timestamp;
 use coder_domain::build::Transition;
 use coder_domain::ids::{FileId, JobId, PresetId, TemplateVersionId, WorkspaceId};
 use coder_domain::job::{TransitionError, Type};
+use coder_domain::schedule::deadline::Deadlines;
 use coder_store::jobs::assignments::{self, JobWithBuild};
 use coder_store::jobs::{self, journals};
 use coder_store::templates::version_details::{self, ExternalAuth, Parameter, ParameterOption, Plan, Preset};
 use coder_store::templates::versions;
 use coder_store::workspaces::builds::{Build, BuildEnd};
-use coder_store::workspaces::{self, builds};
+use coder_store::workspaces::{self, builds, schedules};
 use coder_store::{Document, Tx, transaction};
 use coder_wire::messages::provisioner as wire;
 use coder_wire::messages::provisionerd::{CompletedJob, completed_job};
-use jiff::SignedDuration;
 use prost::Message;
 use sha2::{Digest, Sha256};
 
@@ -26,6 +26,8 @@ use super::{module_files, update};
 use crate::audit;
 use crate::external_auth::providers::ExternalAuthProviders;
 use crate::provisioning::session::Session;
+use crate::routes::announce;
+use crate::schedules::deadlines;
 
 /// The field of the job's private input that holds the hash of the accepted message.
 const ACCEPTED: &str = "completed_sha256";
@@ -70,7 +72,7 @@ pub async fn complete(session: &Session, request: &CompletedJob) -> Result<(), R
     let result = request.r#type.as_ref().ok_or_else(|| Refusal::invalid("a completed job needs a type"))?;
     let (kind, digest, holder) = (kind_of(result), digest(request), session.holder(job));
     let found = assignments::find_with_build(&mut app.store.reader().await?, job).await?;
-    let JobWithBuild { job: row, build, ttl_ms } = found.ok_or(Refusal::NoSuchJob)?;
+    let JobWithBuild { job: row, build, schedules: stored } = found.ok_or(Refusal::NoSuchJob)?;
     let row = refusal::known(session, Some(row))?;
     match refusal::require(&row, holder) {
         Ok(()) => {}
@@ -99,12 +101,15 @@ pub async fn complete(session: &Session, request: &CompletedJob) -> Result<(), R
             }
             JobResult::Build { state, has_ai_task } => {
                 let build = build.as_ref().ok_or_else(|| Refusal::invalid("the job has no build"))?;
-                let lifetime = ttl_ms.filter(|ttl| *ttl > 0).map(SignedDuration::from_millis);
-                let deadline = lifetime.and_then(|lifetime| now.checked_add(lifetime).ok());
+                let stops = match build.transition {
+                    Transition::Start => deadlines::of_start(&app.config.schedules, &stored, now),
+                    Transition::Stop | Transition::Delete => Deadlines::default(),
+                };
                 let ended = BuildEnd {
                     has_ai_task: *has_ai_task,
                     has_external_agent: checked.results.has_external_agent(),
-                    deadline_at: deadline.filter(|_| build.transition == Transition::Start),
+                    deadline_at: stops.deadline,
+                    max_deadline_at: stops.max_deadline,
                 };
                 store_build(tx, &row, build, state, ended, now).await.map(Some)
             }
@@ -132,7 +137,7 @@ pub async fn complete(session: &Session, request: &CompletedJob) -> Result<(), R
     session.job_ended(job);
     app.events.job_ended(job);
     if let Some(workspace) = workspace {
-        app.events.workspace_changed(workspace);
+        announce::workspace_changed(app, workspace);
     }
     tracing::info!(job_id = %job, daemon_id = %daemon, kind = kind.as_str(), error, "job completed");
     Ok(())
@@ -416,6 +421,9 @@ async fn store_build(
         journals::delete(tx, job.id).await?;
     }
     builds::update_ended(tx, build.id, ended, now).await?;
+    if ended.deadline_at.is_some() {
+        schedules::look_again(tx, build.workspace_id, now).await?;
+    }
     if build.transition == Transition::Delete {
         workspaces::delete(tx, build.workspace_id, now).await?;
     }

@@ -10,7 +10,7 @@ use coder_store::workspaces::Workspace;
 use coder_store::workspaces::build_inputs::{self, BuildInputs, PreviousBuild};
 use coder_store::{Tx, transaction};
 
-use super::insert::{self, BuildPlan, BuildRequest, InsertError, InsertedBuild};
+use super::insert::{self, BuildPlan, BuildRequest, InsertError, InsertedBuild, Requester};
 use super::view::{self, Detail};
 use crate::context::App;
 use crate::http::body::{Created, STATE_BYTES};
@@ -73,12 +73,14 @@ async fn plan_and_insert(
 ) -> std::result::Result<(InsertedBuild, Workspace, PreviousBuild), InsertError> {
     let on = inputs(&mut app.store.reader().await?, caller, id, request.transition).await?;
     let on = (&on.workspace, &on.template, &on.previous);
-    let plan = BuildPlan::new(app, caller, on, request, now).await?;
+    let requester = Requester::Person(caller);
+    let plan = BuildPlan::new(app, &requester, on, request, now).await?;
     transaction!(app.store, InsertError, |tx| {
         let BuildInputs { workspace, template, previous } =
             inputs(tx, caller, id, request.transition).await?;
         plan.require_fit(&template, &previous)?;
-        let inserted = insert::insert(app, tx, caller, (&workspace, &previous), request, &plan, now).await?;
+        let inserted =
+            insert::insert(app, tx, &requester, (&workspace, &previous), request, &plan, now).await?;
         Ok((inserted, workspace, previous))
     })
 }

@@ -16,9 +16,10 @@ use coder_store::templates::versions::Version;
 use coder_store::workspaces::Workspace;
 use coder_store::workspaces::build_inputs::{self, PreviousBuild};
 use coder_store::workspaces::builds::{Build, NewBuild};
-use coder_store::workspaces::{self, builds};
+use coder_store::workspaces::{self, builds, schedules};
 use coder_store::{Document, Tx, jobs, users};
 use http::StatusCode;
+use jiff::SignedDuration;
 use serde_json::json;
 
 use super::parameters::{GivenParameters, VersionParameters};
@@ -29,6 +30,9 @@ use crate::http::{Caller, Error, Result};
 use crate::provisioning::credentials::owner_credentials::OwnerCredentials;
 use crate::routes::users::takeover;
 use crate::routes::{matching_daemons, templates, versions};
+
+/// The schedule task looks at a workspace so long after a build was requested, and again until the build has ended.
+const LOOK_AFTER: SignedDuration = SignedDuration::from_secs(30);
 
 #[derive(Clone, Debug)]
 pub struct BuildRequest {
@@ -61,6 +65,38 @@ impl BuildRequest {
             reason: Reason::Initiator,
             debug: false,
         }
+    }
+}
+
+/// Who requests a build.
+pub enum Requester<'a> {
+    Person(&'a Caller),
+    /// The schedule of a workspace, in the name of its owner.
+    Schedule {
+        owner: UserId,
+        /// What the build gets of the owner's credentials.
+        credentials: OwnerCredentials,
+    },
+}
+
+impl Requester<'_> {
+    fn user(&self) -> UserId {
+        match self {
+            Self::Person(caller) => caller.user.id,
+            Self::Schedule { owner, .. } => *owner,
+        }
+    }
+
+    const fn person(&self) -> Option<&Caller> {
+        match self {
+            Self::Person(caller) => Some(caller),
+            Self::Schedule { .. } => None,
+        }
+    }
+
+    /// Whether the build may use other versions, states and logs than those that everybody may use.
+    fn may_update(&self, template: &Template) -> bool {
+        self.person().is_some_and(|caller| caller.may(Action::Update, templates::find::of(template)))
     }
 }
 
@@ -133,17 +169,17 @@ impl BuildPlan {
     /// Checks a build and computes its parameters and tags.
     pub async fn new(
         app: &App,
-        caller: &Caller,
+        requester: &Requester<'_>,
         (workspace, template, previous): (&Workspace, &Template, &PreviousBuild),
         request: &BuildRequest,
         now: Timestamp,
     ) -> Result<Self> {
         let last = previous.last.as_ref();
         let mut tx = app.store.reader().await?;
-        let (version, import) = version_for(&mut tx, caller, template, request, last).await?;
+        let (version, import) = version_for(&mut tx, requester, template, request, last).await?;
         check_import(&version, &import)?;
         check_workspace(workspace, previous)?;
-        extras(app, caller, template, request)?;
+        extras(app, requester, template, request)?;
         let (definitions, values_before) =
             build_inputs::list_parameters(&mut tx, version.id, last.map(|last| last.id)).await?;
         let given = GivenParameters {
@@ -156,7 +192,7 @@ impl BuildPlan {
         let flow = versions::tags::flow(Some(template));
         let source = source::find(&mut tx, flow, &version, import.file_id, workspace.owner_id, now).await?;
         drop(tx);
-        let resolved = known.resolve(app, caller.user.id, source, given).await?;
+        let resolved = known.resolve(app, requester.user(), source, given).await?;
         let tags =
             tags::resolve(resolved.source.as_ref(), &import, workspace.owner_id, &resolved.values).await?;
         let values = resolved.values;
@@ -211,7 +247,7 @@ fn check_workspace(workspace: &Workspace, previous: &PreviousBuild) -> Result<()
 pub async fn insert(
     app: &App,
     tx: &mut Tx,
-    caller: &Caller,
+    requester: &Requester<'_>,
     (workspace, previous): (&Workspace, &PreviousBuild),
     request: &BuildRequest,
     plan: &BuildPlan,
@@ -224,15 +260,16 @@ pub async fn insert(
         "workspace_build_id": build_id,
         "dry_run": false,
         "log_level": if request.debug { "debug" } else { "" },
-        "owner_credentials": owner_credentials(tx, caller, workspace).await?,
+        "owner_credentials": owner_credentials(tx, requester, workspace).await?,
     });
-    AuditContext::new(&workspace.name, &previous.owner_name, &caller.origin).store_in(&mut input);
+    let origin = requester.person().map(|caller| (*caller.origin).clone()).unwrap_or_default();
+    AuditContext::new(&workspace.name, &previous.owner_name, &origin).store_in(&mut input);
     let tag_set = Some(import.tag_set_id).filter(|_| import.tags == *tags);
     let job = NewJob {
         id: JobId::random(),
         organization_id: workspace.organization_id,
-        initiator_id: caller.user.id,
-        automatic: is_automatic(caller.user.id, Some(request.reason)),
+        initiator_id: requester.user(),
+        automatic: is_automatic(requester.user(), Some(request.reason)),
         kind: Type::WorkspaceBuild,
         provisioner: import.provisioner.clone(),
         file_id: import.file_id,
@@ -244,16 +281,31 @@ pub async fn insert(
     };
     jobs::insert_with_tag_set(tx, &job, tag_set, now).await?;
     let build =
-        write(tx, caller.user.id, (workspace, previous), request, &job, (version, *preset), values, now)
+        write(tx, requester.user(), (workspace, previous), request, &job, (version, *preset), values, now)
             .await?;
+    let is_use = requester.person().is_some() && request.transition == Transition::Start;
+    let look_at = now.checked_add(LOOK_AFTER).unwrap_or(now);
+    schedules::build_inserted(tx, workspace.id, look_at, is_use.then_some(now)).await?;
     let finished = request.orphan && finish_orphan(app, tx, workspace, &build, &job, now).await?;
     Ok(InsertedBuild { build, job, finished, version_name: version.name.clone() })
 }
 
-/// What the build gets of the owner's credentials: nothing when another person requested it who may not act as the owner.
-async fn owner_credentials(tx: &mut Tx, caller: &Caller, workspace: &Workspace) -> Result<OwnerCredentials> {
-    if workspace.owner_id != caller.user.id {
-        let owner = users::get(tx, workspace.owner_id).await?;
+async fn owner_credentials(
+    tx: &mut Tx,
+    requester: &Requester<'_>,
+    workspace: &Workspace,
+) -> Result<OwnerCredentials> {
+    match requester {
+        Requester::Person(caller) => credentials_for(tx, caller, workspace.owner_id).await,
+        Requester::Schedule { credentials, .. } => Ok(credentials.clone()),
+    }
+}
+
+/// What a build gets of the owner's credentials when this person requests it: nothing when another person does who may not act
+/// as the owner.
+pub async fn credentials_for(tx: &mut Tx, caller: &Caller, owner: UserId) -> Result<OwnerCredentials> {
+    if owner != caller.user.id {
+        let owner = users::get(tx, owner).await?;
         if !takeover::is_allowed(tx, caller, &owner).await? {
             return Ok(OwnerCredentials::Withheld);
         }
@@ -264,7 +316,7 @@ async fn owner_credentials(tx: &mut Tx, caller: &Caller, workspace: &Workspace) 
 /// The version to build: the requested one, the last build's, or the template's active one (BLD-1).
 async fn version_for(
     tx: &mut Tx,
-    caller: &Caller,
+    requester: &Requester<'_>,
     template: &Template,
     request: &BuildRequest,
     last: Option<&Build>,
@@ -274,7 +326,7 @@ async fn version_for(
             .field("template_version_id", "template version not found")
     };
     let active = template.active_version_id;
-    let free = caller.may(Action::Update, templates::find::of(template));
+    let free = requester.may_update(template);
     let bound = request.transition == Transition::Start && template.settings.require_active_version && !free;
     let id = match (request.version, last) {
         (Some(id), _) => id,
@@ -284,7 +336,9 @@ async fn version_for(
     };
     let (version, import) = build_inputs::find_version(tx, id).await?.ok_or_else(missing)?;
     if version.template_id != Some(template.id) {
-        versions::find::readable(tx, caller, id).await?.ok_or_else(missing)?;
+        if let Some(caller) = requester.person() {
+            versions::find::readable(tx, caller, id).await?.ok_or_else(missing)?;
+        }
         return Err(Error::bad_request("Template version doesn't match the workspace's template.")
             .field("template_version_id", "template version doesn't match template"));
     }
@@ -298,10 +352,8 @@ async fn version_for(
 }
 
 /// Checks the rights for state, orphaning and debug logs, which need more than the right to build.
-fn extras(app: &App, caller: &Caller, template: &Template, request: &BuildRequest) -> Result<()> {
-    if (request.state.is_some() || request.orphan)
-        && !caller.may(Action::Update, templates::find::of(template))
-    {
+fn extras(app: &App, requester: &Requester<'_>, template: &Template, request: &BuildRequest) -> Result<()> {
+    if (request.state.is_some() || request.orphan) && !requester.may_update(template) {
         return Err(Error::new(StatusCode::FORBIDDEN, "Only template managers may provide custom state."));
     }
     if request.orphan && request.transition != Transition::Delete {
@@ -311,7 +363,8 @@ fn extras(app: &App, caller: &Caller, template: &Template, request: &BuildReques
         return Err(Error::bad_request("Custom state cannot be provided when orphaning a workspace."));
     }
     if request.debug {
-        if !caller.may(Action::Read, Object::site(Resource::Deployment)) {
+        let may_read = |caller: &Caller| caller.may(Action::Read, Object::site(Resource::Deployment));
+        if !requester.person().is_some_and(may_read) {
             return Err(Error::bad_request(
                 "Workspace builds with a custom log level are restricted to administrators only.",
             ));

@@ -76,7 +76,7 @@ pub async fn create(
             .await?;
         view::load_one(tx, row).await
     })?;
-    let warnings = stored_only::of_new_template(&row.settings, request.template_use_classic_parameter_flow);
+    let warnings = stored_only::of_new_template(request.template_use_classic_parameter_flow);
     Ok(WithWarnings(body::Created(created), warnings))
 }
 

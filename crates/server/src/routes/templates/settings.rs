@@ -1,7 +1,7 @@
 //! Checks the names and settings of a template, for creation and changes.
 
-use coder_api::templates::WEEKDAYS;
 use coder_domain::names;
+use coder_domain::schedule::weekdays;
 use coder_store::templates::{Settings, Template};
 
 use crate::http::{Error, Result};
@@ -48,7 +48,7 @@ fn durations(settings: &Settings, wrong: &mut Vec<(&str, String)>) {
 }
 
 fn words(settings: &Settings, wrong: &mut Vec<(&str, String)>) {
-    let known_day = |day: &&String| !WEEKDAYS.contains(&day.as_str());
+    let known_day = |day: &&String| !weekdays::NAMES.contains(&day.as_str());
     if let Some(day) = settings.autostop_days.iter().find(known_day) {
         wrong.push(("autostop_requirement.days_of_week", format!("{day:?} is not a weekday.")));
     }

@@ -4,6 +4,7 @@ use axum::extract::State;
 use coder_api::templates::{Template, UpdateTemplateRequest};
 use coder_domain::ids::TemplateId;
 use coder_domain::rbac::Action;
+use coder_store::workspaces::schedules::{self, TemplateChange};
 use coder_store::{templates, transaction};
 
 use super::{find, settings, view};
@@ -11,7 +12,8 @@ use crate::audit::{Event, Kind, Verb};
 use crate::context::App;
 use crate::http::params::Id;
 use crate::http::{Caller, Error, Json, Result, WithWarnings};
-use crate::routes::stored_only;
+use crate::routes::{announce, stored_only};
+use crate::schedules::deadlines;
 
 /// `PATCH /templates/{template}`. Nothing to change is 200 too, because the command line takes 304 for an error.
 pub async fn update(
@@ -30,9 +32,25 @@ pub async fn update(
             templates::update(tx, &row).await.map_err(settings::taken(&row.name))?;
             changed(&before, &row).by(tx, &caller, now).await?;
         }
-        let warnings = stored_only::of_template_update(&row.settings, &request);
+        let change = TemplateChange {
+            time_til_deletion_ms: row.settings.time_til_dormant_autodelete_ms,
+            restart_dormancy: request.update_workspace_dormant_at,
+            mark_used: request.update_workspace_last_used_at,
+        };
+        if before.settings.schedule_rules() != row.settings.schedule_rules()
+            || change.restart_dormancy
+            || change.mark_used
+        {
+            schedules::template_changed(tx, row.id, change, now).await?;
+        }
+        let (old, new) = (&before.settings, &row.settings);
+        if (&old.autostop_days, old.autostop_weeks) != (&new.autostop_days, new.autostop_weeks) {
+            deadlines::limit_started(&app.config.schedules, tx, &row, now).await?;
+        }
+        let warnings = stored_only::of_template_update(&request);
         Ok((view::load_one(tx, row).await?, warnings))
     })?;
+    announce::schedules_changed(&app);
     Ok(WithWarnings(Json(updated), warnings))
 }
 

@@ -12,6 +12,7 @@ pub mod organizations;
 pub mod password;
 pub mod permissions;
 pub mod profile;
+pub mod quiet_hours;
 pub mod roles;
 pub mod status;
 pub mod takeover;

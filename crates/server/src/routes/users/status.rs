@@ -3,6 +3,7 @@
 use axum::extract::State;
 use coder_api::users::User;
 use coder_domain::rbac::{Action, Resource, SiteRole};
+use coder_store::workspaces::schedules;
 use coder_store::{organizations, tokens, transaction, users};
 
 use super::{find, takeover, view};
@@ -13,6 +14,7 @@ use crate::events::written::write_down;
 use crate::http::params::Names;
 use crate::http::{Caller, Error, Json, Result};
 use crate::provisioning::credentials::revoke;
+use crate::routes::announce;
 
 /// `PUT /users/{user}/status/suspend`
 pub async fn suspend(State(app): State<App>, caller: Caller, names: Names) -> Result<Json<User>> {
@@ -49,6 +51,7 @@ async fn set(app: &App, caller: &Caller, names: Names, status: users::UserStatus
         user.status = status;
         user.updated_at = now;
         users::update_status(tx, user.id, status, now).await?;
+        schedules::owner_changed(tx, user.id, now).await?;
         // The account's own tokens are valid again when it is reactivated. Tokens that it created for others would stay valid.
         let mut signed_out = Vec::new();
         if status == users::UserStatus::Suspended {
@@ -61,6 +64,7 @@ async fn set(app: &App, caller: &Caller, names: Names, status: users::UserStatus
         revoke::write_down_tokens(app, tx, &signed_out, now).await?;
         Ok((user, memberships, signed_out))
     })?;
+    announce::schedules_changed(app);
     revoke::user(app, user.id).await;
     revoke::tokens(app, &signed_out).await;
     Ok(Json(view::user(&user, memberships.into_iter().map(|found| found.id).collect())))

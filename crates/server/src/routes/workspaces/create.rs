@@ -12,14 +12,14 @@ use coder_store::workspaces::build_inputs::PreviousBuild;
 use coder_store::{Tx, transaction, users as accounts, workspaces as rows};
 use http::StatusCode;
 
-use super::{settings, view};
+use super::{schedule, settings, view};
 use crate::audit::{Event, Kind, Verb};
 use crate::context::App;
 use crate::http::params::Names;
-use crate::http::{Caller, Error, Json, Result, WithWarnings, body};
+use crate::http::{Caller, Error, Json, Result, body};
 use crate::routes::builds::create::after;
-use crate::routes::builds::insert::{self, BuildPlan, BuildRequest, InsertError, InsertedBuild};
-use crate::routes::{organizations, stored_only, templates, users, versions};
+use crate::routes::builds::insert::{self, BuildPlan, BuildRequest, InsertError, InsertedBuild, Requester};
+use crate::routes::{organizations, templates, users, versions};
 
 /// `POST /users/{user}/workspaces`
 pub async fn create(
@@ -27,7 +27,7 @@ pub async fn create(
     caller: Caller,
     names: Names,
     Json(request): Json<CreateWorkspaceRequest>,
-) -> Result<WithWarnings<body::Created<Workspace>>> {
+) -> Result<body::Created<Workspace>> {
     let [user] = names.take()?;
     let owner = users::find::visible(&mut app.store.reader().await?, &caller, &user).await?;
     create_one(&app, &caller, owner, None, request).await
@@ -39,7 +39,7 @@ pub async fn in_organization(
     caller: Caller,
     names: Names,
     Json(request): Json<CreateWorkspaceRequest>,
-) -> Result<WithWarnings<body::Created<Workspace>>> {
+) -> Result<body::Created<Workspace>> {
     let [organization, user] = names.take()?;
     let mut tx = app.store.reader().await?;
     let organization = organizations::named(&app, &mut tx, &caller, &organization).await?.id;
@@ -54,7 +54,7 @@ async fn create_one(
     owner: accounts::User,
     organization: Option<OrganizationId>,
     request: CreateWorkspaceRequest,
-) -> Result<WithWarnings<body::Created<Workspace>>> {
+) -> Result<body::Created<Workspace>> {
     check(&request)?;
     let now = app.now();
     let mut attempts = 1..=insert::ATTEMPTS;
@@ -66,7 +66,6 @@ async fn create_one(
         }
     };
     after(app, &inserted);
-    let warnings = stored_only::of_new_workspace(&request, row.ttl_ms);
     let mut view = view::load_one(app, &mut app.store.reader().await?, caller, row).await?;
     // The official response leaves these out (http-api 7.3, scheduling-and-auth QUE-6).
     let preset = preset_name(app, &inserted).await?;
@@ -74,7 +73,7 @@ async fn create_one(
     let build = &mut view.latest_build;
     build.template_version_name.clear();
     (build.job.queue_position, build.job.queue_size) = (0, 0);
-    Ok(WithWarnings(body::Created(view), warnings))
+    Ok(body::Created(view))
 }
 
 async fn plan_and_insert(
@@ -96,11 +95,15 @@ async fn plan_and_insert(
     let template = usable_template(&mut tx, caller, owner.id, organization, request).await?;
     drop(tx);
     let row = new_row(request, &template, owner.id, now);
-    let plan = BuildPlan::new(app, caller, (&row, &template, &previous), &build_request, now).await?;
+    let requester = Requester::Person(caller);
+    let plan = BuildPlan::new(app, &requester, (&row, &template, &previous), &build_request, now).await?;
     let inserted = transaction!(app.store, InsertError, |tx| {
         let template = usable_template(tx, caller, owner.id, organization, request).await?;
         plan.require_fit(&template, &previous)?;
         rows::insert(tx, &row).await.map_err(|error| settings::taken(&row.name, error))?;
+        if row.autostart_schedule.is_some() {
+            settings::store_credentials(tx, caller, &row).await?;
+        }
         Event::new(Verb::Create, Kind::Workspace, row.id.0, row.name.as_str())
             .in_organization(row.organization_id)
             .change("owner", "", &owner.username)
@@ -109,7 +112,7 @@ async fn plan_and_insert(
             .change("ttl_ms", (), row.ttl_ms)
             .by(tx, caller, now)
             .await?;
-        insert::insert(app, tx, caller, (&row, &previous), &build_request, &plan, now)
+        insert::insert(app, tx, &requester, (&row, &previous), &build_request, &plan, now)
             .await
             .map_err(InsertError::from)
     })?;
@@ -177,7 +180,7 @@ fn new_row(
         last_used_at: now,
         dormant_at: None,
         deleting_at: None,
-        next_start_at: None,
+        schedule_note: String::new(),
         deleted: false,
     }
 }
@@ -207,8 +210,8 @@ fn check(request: &CreateWorkspaceRequest) -> Result<()> {
             format!("Use {} or {}.", AutomaticUpdates::Always, AutomaticUpdates::Never),
         ));
     }
-    settings::check_schedule(request.autostart_schedule.as_deref())?;
-    settings::check_ttl(request.ttl_ms)
+    schedule::check_schedule(request.autostart_schedule.as_deref())?;
+    schedule::check_ttl(request.ttl_ms)
 }
 
 /// The template: the named one, or that of the named version.

@@ -6,6 +6,7 @@ pub mod get;
 pub mod latest_agents;
 pub mod list;
 pub mod port_shares;
+pub mod schedule;
 pub mod settings;
 pub mod usage;
 pub mod view;

@@ -1,11 +1,8 @@
-//! Changes of a workspace: name, schedule, time to live, updates, dormancy, favorite.
+//! Changes of a workspace: name, updates, dormancy, favorite. Its schedules are in `schedule.rs`.
 
 use axum::extract::State;
 use axum::response::{IntoResponse, Response};
-use coder_api::workspaces::{
-    UpdateAutomaticUpdatesRequest, UpdateAutostartRequest, UpdateDormancyRequest, UpdateTtlRequest,
-    UpdateWorkspaceRequest,
-};
+use coder_api::workspaces::{UpdateAutomaticUpdatesRequest, UpdateDormancyRequest, UpdateWorkspaceRequest};
 use coder_domain::ids::WorkspaceId;
 use coder_domain::names;
 use coder_domain::rbac::Action;
@@ -17,12 +14,8 @@ use super::{find, view};
 use crate::audit::{Event, Kind, Verb};
 use crate::context::App;
 use crate::http::params::Id;
-use crate::http::{Caller, Error, Json, NoContent, Result, WithWarnings};
-use crate::routes::builds::parameters::{GivenParameters, VersionParameters};
-use crate::routes::{announce, builds, stored_only, versions};
-
-const MINUTE_MS: i64 = 60_000;
-const MONTH_MS: i64 = 30 * 24 * 60 * MINUTE_MS;
+use crate::http::{Caller, Error, Json, NoContent, Result};
+use crate::routes::{announce, builds};
 
 /// `PATCH /workspaces/{workspace}`
 pub async fn rename(
@@ -53,48 +46,6 @@ pub async fn rename(
     Ok(NoContent)
 }
 
-/// `PUT /workspaces/{workspace}/autostart`
-pub async fn autostart(
-    State(app): State<App>,
-    caller: Caller,
-    Id(id): Id<WorkspaceId>,
-    Json(request): Json<UpdateAutostartRequest>,
-) -> Result<WithWarnings<NoContent>> {
-    check_schedule(request.schedule.as_deref())?;
-    let schedule = request.schedule.filter(|text| !text.is_empty());
-    change(&app, &caller, id, |row, template| {
-        if schedule.is_some() && !template.settings.allow_user_autostart {
-            return Err(Error::bad_request("Autostart is not allowed for workspaces using this template."));
-        }
-        row.autostart_schedule.clone_from(&schedule);
-        Ok(())
-    })
-    .await?;
-    Ok(WithWarnings(NoContent, schedule.map(|_| stored_only::AUTOSTART).into_iter().collect()))
-}
-
-/// `PUT /workspaces/{workspace}/ttl`
-pub async fn ttl(
-    State(app): State<App>,
-    caller: Caller,
-    Id(id): Id<WorkspaceId>,
-    Json(request): Json<UpdateTtlRequest>,
-) -> Result<WithWarnings<NoContent>> {
-    check_ttl(request.ttl_ms)?;
-    let ttl = request.ttl_ms.filter(|ttl| *ttl > 0);
-    change(&app, &caller, id, |row, template| {
-        if !template.settings.allow_user_autostop {
-            return Err(Error::bad_request(
-                "Custom autostop TTL is not allowed for workspaces using this template.",
-            ));
-        }
-        row.ttl_ms = ttl;
-        Ok(())
-    })
-    .await?;
-    Ok(WithWarnings(NoContent, ttl.map(|_| stored_only::TTL).into_iter().collect()))
-}
-
 /// `PUT /workspaces/{workspace}/autoupdates`
 pub async fn automatic_updates(
     State(app): State<App>,
@@ -105,7 +56,7 @@ pub async fn automatic_updates(
     if !request.automatic_updates.is_known() {
         return Err(Error::invalid("automatic_updates", "Use \"always\" or \"never\"."));
     }
-    change(&app, &caller, id, |row, _| {
+    change(&app, &caller, id, SetBy::Schedule, |row, _| {
         row.automatic_updates = request.automatic_updates.as_str().to_owned();
         Ok(())
     })
@@ -143,12 +94,9 @@ pub async fn dormant(
         changed(&before, &row).status(StatusCode::OK).by(tx, &caller, now).await?;
         Ok(Some(view::load_one(&app, tx, &caller, row).await?))
     })?;
-    let warnings = if request.dormant { vec![stored_only::DORMANT] } else { Vec::new() };
-    let Some(view) = changed else {
-        return Ok(WithWarnings(StatusCode::NOT_MODIFIED, warnings).into_response());
-    };
+    let Some(view) = changed else { return Ok(StatusCode::NOT_MODIFIED.into_response()) };
     announce::workspace_changed(&app, id);
-    Ok(WithWarnings(Json::<_>(view), warnings).into_response())
+    Ok(Json::<_>(view).into_response())
 }
 
 /// `PUT /workspaces/{workspace}/favorite`
@@ -167,7 +115,7 @@ pub async fn unfavorite(
 
 async fn mark(app: &App, caller: &Caller, id: WorkspaceId, favorite: bool) -> Result<NoContent> {
     let user = caller.user.id;
-    change(app, caller, id, |row, _| {
+    change(app, caller, id, SetBy::Other, |row, _| {
         if row.owner_id != user {
             return Err(Error::new(StatusCode::FORBIDDEN, "You can only favorite workspaces that you own."));
         }
@@ -177,51 +125,20 @@ async fn mark(app: &App, caller: &Caller, id: WorkspaceId, favorite: bool) -> Re
     .await
 }
 
-/// Whether a scheduled start would need parameter values.
-#[derive(serde::Serialize)]
-pub struct Resolved {
-    parameter_mismatch: bool,
-}
-
-/// `GET /workspaces/{workspace}/resolve-autostart`
-pub async fn resolve_autostart(
-    State(app): State<App>,
-    caller: Caller,
-    Id(id): Id<WorkspaceId>,
-) -> Result<Json<Resolved>> {
-    let mut tx = app.store.reader().await?;
-    let row = find::by_id(&mut tx, &caller, id, Action::Read).await?;
-    if row.automatic_updates != "always" {
-        return Ok(Json(Resolved { parameter_mismatch: false }));
-    }
-    let template = templates::find(&mut tx, row.template_id).await?.ok_or_else(Error::not_found)?;
-    let latest =
-        coder_store::workspaces::builds::find_latest(&mut tx, id).await?.ok_or_else(Error::not_found)?;
-    let last = coder_store::workspaces::builds::list_parameters(&mut tx, latest.id).await?;
-    let given = GivenParameters { last: Some(last), ..Default::default() };
-    let (version, import) =
-        coder_store::workspaces::build_inputs::find_version(&mut tx, template.active_version_id)
-            .await?
-            .ok_or_else(Error::not_found)?;
-    let flow = versions::tags::flow(Some(&template));
-    let source =
-        builds::source::find(&mut tx, flow, &version, import.file_id, row.owner_id, app.now()).await?;
-    let known = VersionParameters::find(&mut tx, version.id, &given).await?;
-    drop(tx);
-    match known.resolve(&app, caller.user.id, source, given).await {
-        Ok(_) => Ok(Json(Resolved { parameter_mismatch: false })),
-        Err(error) if error.status() == StatusCode::BAD_REQUEST => {
-            Ok(Json(Resolved { parameter_mismatch: true }))
-        }
-        Err(error) => Err(error),
-    }
+/// What a change sets.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(super) enum SetBy {
+    /// What builds by schedule do. They get of the owner's credentials what a build of this caller would get.
+    Schedule,
+    Other,
 }
 
 /// Changes a workspace that the caller may update.
-async fn change(
+pub(super) async fn change(
     app: &App,
     caller: &Caller,
     id: WorkspaceId,
+    sets: SetBy,
     edit: impl Fn(&mut rows::Workspace, &templates::Template) -> Result<()>,
 ) -> Result<NoContent> {
     let now = app.now();
@@ -232,6 +149,9 @@ async fn change(
         edit(&mut row, &template)?;
         row.updated_at = now;
         rows::update(tx, &row).await?;
+        if sets == SetBy::Schedule {
+            store_credentials(tx, caller, &row).await?;
+        }
         changed(&before, &row).by(tx, caller, now).await?;
         Ok(())
     })?;
@@ -239,8 +159,16 @@ async fn change(
     Ok(NoContent)
 }
 
+/// Notes what builds by schedule get of the owner's credentials, because this caller sets what they do.
+pub(super) async fn store_credentials(tx: &mut Tx, caller: &Caller, row: &rows::Workspace) -> Result<()> {
+    let credentials = builds::insert::credentials_for(tx, caller, row.owner_id).await?;
+    let text = serde_json::to_string(&credentials)
+        .map_err(|error| Error::internal("The schedule cannot be stored.", error))?;
+    Ok(rows::schedules::update_credentials(tx, row.id, Some(text)).await?)
+}
+
 /// What changed, for the audit log.
-fn changed(before: &rows::Workspace, after: &rows::Workspace) -> Event {
+pub(super) fn changed(before: &rows::Workspace, after: &rows::Workspace) -> Event {
     Event::new(Verb::Write, Kind::Workspace, after.id.0, after.name.as_str())
         .in_organization(after.organization_id)
         .change("name", &before.name, &after.name)
@@ -253,7 +181,7 @@ fn changed(before: &rows::Workspace, after: &rows::Workspace) -> Event {
         .status(StatusCode::NO_CONTENT)
 }
 
-async fn living(tx: &mut Tx, caller: &Caller, id: WorkspaceId) -> Result<rows::Workspace> {
+pub(super) async fn living(tx: &mut Tx, caller: &Caller, id: WorkspaceId) -> Result<rows::Workspace> {
     let row = find::by_id(tx, caller, id, Action::Update).await?;
     if row.deleted {
         return Err(Error::new(
@@ -270,81 +198,4 @@ pub fn taken(name: &str, error: coder_store::Error) -> Error {
         return Error::name_taken(format!("Workspace {name:?} already exists."));
     }
     error.into()
-}
-
-/// Time to live: none, or between one minute and 30 days.
-pub fn check_ttl(ttl_ms: Option<i64>) -> Result<()> {
-    match ttl_ms {
-        None | Some(0) => Ok(()),
-        Some(ttl) if (MINUTE_MS..=MONTH_MS).contains(&ttl) => Ok(()),
-        Some(_) => {
-            Err(Error::invalid("ttl_ms", "Time until shutdown must be between one minute and 30 days."))
-        }
-    }
-}
-
-/// Checks the form of a weekly schedule: an optional time zone and five fields, of which day of month and month are `*`.
-pub fn check_schedule(schedule: Option<&str>) -> Result<()> {
-    let Some(text) = schedule.filter(|text| !text.is_empty()) else { return Ok(()) };
-    let refuse = |detail: &str| Err(Error::invalid("schedule", detail));
-    let mut fields: Vec<_> = text.split_whitespace().collect();
-    if let Some(zone) = fields.first().and_then(|first| first.strip_prefix("CRON_TZ=")) {
-        if zone.is_empty() || !zone.bytes().all(|b| b.is_ascii_alphanumeric() || b"/_+-".contains(&b)) {
-            return refuse("The time zone is not a name like Europe/Berlin.");
-        }
-        fields.remove(0);
-    }
-    let [minute, hour, day, month, weekdays] = fields.as_slice() else {
-        return refuse("A schedule has five fields: minute, hour, *, * and the days of the week.");
-    };
-    if (*day, *month) != ("*", "*") {
-        return refuse("Day of month and month must be *.");
-    }
-    let number = |text: &str, limit: u32| text.parse::<u32>().is_ok_and(|number| number < limit);
-    if !number(minute, 60) || !number(hour, 24) {
-        return refuse("Minute and hour must be numbers.");
-    }
-    let day = |text: &str| {
-        let words = ["sun", "mon", "tue", "wed", "thu", "fri", "sat"];
-        number(text, 8) || words.contains(&text.to_ascii_lowercase().as_str())
-    };
-    let span = |text: &str| text.split_once('-').map_or_else(|| day(text), |(from, to)| day(from) && day(to));
-    if *weekdays != "*" && !weekdays.split(',').all(span) {
-        return refuse("The days of the week must be *, numbers or names, joined by commas or hyphens.");
-    }
-    Ok(())
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn schedules() {
-        for good in ["CRON_TZ=Europe/Berlin 30 9 * * 1-5", "0 0 * * *", "5 23 * * mon,Wed,6", ""] {
-            assert!(check_schedule(Some(good)).is_ok(), "{good}");
-        }
-        for bad in [
-            "x",
-            "60 9 * * *",
-            "0 24 * * *",
-            "0 9 1 * *",
-            "0 9 * 2 *",
-            "0 9 * * 8",
-            "CRON_TZ= 0 9 * * *",
-            "* * * * *",
-        ] {
-            assert!(check_schedule(Some(bad)).is_err(), "{bad}");
-        }
-    }
-
-    #[test]
-    fn times_to_live() {
-        assert!(check_ttl(None).is_ok() && check_ttl(Some(MINUTE_MS)).is_ok());
-        assert!(
-            check_ttl(Some(1)).is_err()
-                && check_ttl(Some(-5)).is_err()
-                && check_ttl(Some(MONTH_MS + 1)).is_err()
-        );
-    }
 }

@@ -12,6 +12,7 @@ use coder_store::{Tx, organizations, templates};
 use crate::context::App;
 use crate::http::{Caller, Error, Result};
 use crate::routes::builds;
+use crate::schedules;
 
 /// Workspaces with their latest builds, read with one statement per table.
 pub async fn load(app: &App, tx: &mut Tx, caller: &Caller, rows: Vec<Row>) -> Result<Vec<Workspace>> {
@@ -58,6 +59,7 @@ fn one(
         .filter(|agent| agent.parent_id.is_none() && !agent.health.healthy)
         .map(|agent| agent.id)
         .collect();
+    let next_start_at = schedules::next_start(&row, settings, app.now());
     let ttl_ms = if settings.allow_user_autostop {
         row.ttl_ms
     } else {
@@ -88,12 +90,13 @@ fn one(
         ttl_ms,
         last_used_at: Some(row.last_used_at).filter(|at| *at != ZERO_TIME),
         deleting_at: row.deleting_at,
+        schedule_note: row.schedule_note,
         dormant_at: row.dormant_at,
         health: WorkspaceHealth { healthy: failing_agents.is_empty(), failing_agents },
         automatic_updates: row.automatic_updates.as_str().into(),
         allow_renames: app.config.workspaces.renames,
         favorite: row.favorite && row.owner_id == caller.user.id,
-        next_start_at: row.next_start_at,
+        next_start_at,
         is_prebuild: row.owner_id == coder_domain::ids::UserId::PREBUILDS,
         task_id: None,
     }

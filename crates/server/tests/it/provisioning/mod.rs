@@ -26,6 +26,7 @@ mod reap;
 mod removed_users;
 mod replicas;
 mod report;
+mod schedules;
 mod sessions;
 mod statement_counts;
 mod uploads;
