@@ -84,6 +84,24 @@ pub(crate) enum Command {
     Stop(cmd::stop::Args),
     /// Stop a workspace and start it again.
     Restart(cmd::restart::Args),
+    /// Build a workspace with the template's active version.
+    Update(cmd::update::Args),
+    /// Show or change when workspaces start and stop by themselves.
+    #[command(subcommand_required = true, arg_required_else_help = true)]
+    Schedule {
+        #[command(subcommand)]
+        command: cmd::schedule::Command,
+    },
+    /// Choose whether each start takes the active version.
+    Autoupdate(cmd::autoupdate::Args),
+    /// Rename a workspace.
+    Rename(cmd::rename::Args),
+    /// Show a workspace first in lists.
+    #[command(alias = "fav")]
+    Favorite(cmd::favorite::Args),
+    /// Show a workspace in its usual place in lists.
+    #[command(alias = "unfav")]
+    Unfavorite(cmd::favorite::Args),
     /// Delete a workspace.
     #[command(alias = "rm")]
     Delete(cmd::delete::Args),

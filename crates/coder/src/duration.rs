@@ -46,6 +46,15 @@ pub(crate) fn coarse(duration: Duration) -> String {
     }
 }
 
+/// A duration in days, hours and minutes, without those that are zero: `8h`, `1d12h`, `45m`; `<1m` for less.
+pub(crate) fn units(duration: Duration) -> String {
+    let minutes = duration.as_secs() / 60;
+    let parts = [(minutes / 1_440, 'd'), (minutes / 60 % 24, 'h'), (minutes % 60, 'm')];
+    let text: String =
+        parts.iter().filter(|(count, _)| *count > 0).map(|(count, unit)| format!("{count}{unit}")).collect();
+    if text.is_empty() { "<1m".to_owned() } else { text }
+}
+
 /// A duration for people: `340ms`, `2.1s`, `3m12s`, `2h5m`, `4d`.
 pub(crate) fn short(duration: Duration) -> String {
     let seconds = duration.as_secs();
@@ -61,6 +70,13 @@ pub(crate) fn short(duration: Duration) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn units_without_zeros() {
+        let check = |text: &str, want: &str| assert_eq!(units(parse(text).expect("valid")), want);
+        [("8h", "8h"), ("36h30m", "1d12h30m"), ("90s", "1m"), ("59s", "<1m")]
+            .map(|(text, want)| check(text, want));
+    }
 
     #[test]
     fn go_durations_written() {

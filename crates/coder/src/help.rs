@@ -7,6 +7,7 @@ use clap::{Arg, Command};
 const GROUPS: &[(&str, &[&str])] = &[
     ("First steps", &["quickstart", "login", "logout", "whoami"]),
     ("Workspaces", &["create", "list", "show", "start", "stop", "restart", "delete", "logs", "state"]),
+    ("Schedules and settings", &["schedule", "update", "autoupdate", "rename", "favorite", "unfavorite"]),
     (
         "Connections",
         &["ssh", "config-ssh", "port-forward", "open", "ping", "speedtest", "netcheck", "publickey"],
@@ -42,6 +43,19 @@ pub(crate) const EXAMPLES: &[(&str, &[&str])] = &[
     ("start", &["coder start my-workspace", "coder start my-workspace --parameter size=large"]),
     ("stop", &["coder stop my-workspace -y"]),
     ("delete", &["coder delete my-workspace"]),
+    ("update", &["coder update my-workspace"]),
+    ("schedule show", &["coder schedule show", "coder schedule show my-workspace -o json"]),
+    (
+        "schedule start",
+        &[
+            "coder schedule start my-workspace 9:30AM Mon-Fri Europe/Dublin",
+            "coder schedule start my-workspace manual",
+        ],
+    ),
+    ("schedule stop", &["coder schedule stop my-workspace 2h30m", "coder schedule stop my-workspace manual"]),
+    ("schedule extend", &["coder schedule extend my-workspace 90m"]),
+    ("autoupdate", &["coder autoupdate my-workspace always"]),
+    ("rename", &["coder rename my-workspace other-name"]),
     ("logs", &["coder logs my-workspace -f", "coder logs my-workspace -n -1"]),
     (
         "ssh",

@@ -9,11 +9,12 @@ use coder_api::json::NameValue;
 use coder_api::paths;
 use coder_api::templates::Template;
 use coder_api::versions::{CreateDryRunRequest, Preset, TemplateVersionParameter};
-use coder_api::workspaces::{AutomaticUpdates, CreateWorkspaceRequest};
+use coder_api::workspaces::CreateWorkspaceRequest;
 use coder_domain::ids::{JobId, TemplateVersionId};
 use coder_domain::names;
 
-use super::build;
+use super::autoupdate::Policy;
+use super::{build, schedule};
 use crate::context::Context;
 use crate::job::follow;
 use crate::parameters::{self, PromptMode};
@@ -40,12 +41,15 @@ pub(crate) struct Args {
     /// Preset to use; `none` for none.
     #[arg(long, value_name = "NAME")]
     preset: Option<String>,
+    /// Start automatically at this time, as `coder schedule start` takes it: "9:30AM Mon-Fri Europe/Dublin".
+    #[arg(long, env = env::WORKSPACE_START_AT, value_name = "SCHEDULE")]
+    start_at: Option<String>,
     /// Stop automatically after this running time.
     #[arg(long, env = env::WORKSPACE_STOP_AFTER, value_parser = duration::parse, value_name = "DURATION")]
     stop_after: Option<Duration>,
     /// Whether each start takes the template's active version: always or never.
     #[arg(long, env = env::WORKSPACE_AUTOMATIC_UPDATES, default_value = "never", hide_possible_values = true, value_name = "WHEN")]
-    automatic_updates: Updates,
+    automatic_updates: Policy,
     /// Return as soon as the build is requested; the plan is shown before only if a daemon is free.
     #[arg(long)]
     no_wait: bool,
@@ -58,16 +62,12 @@ pub(crate) struct Args {
     organization: args::Organization,
 }
 
-/// `--automatic-updates`
-#[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
-enum Updates {
-    Always,
-    Never,
-}
-
 pub(crate) async fn run(ctx: &Context, args: Args) -> anyhow::Result<()> {
     let client = remote::connect(ctx)?;
     let may_ask = prompt::is_interactive() && !args.yes;
+    let words = args.start_at.as_deref().map(|text| text.split_whitespace().collect::<Vec<_>>());
+    let autostart_schedule =
+        words.map(|words| schedule::autostart(&words)).transpose().context("--start-at")?;
     let (owner, name) = name(ctx, &args)?;
     if remote::found(client.workspace_by_name(&owner, &name).await)?.is_some() {
         bail!(
@@ -89,13 +89,10 @@ pub(crate) async fn run(ctx: &Context, args: Args) -> anyhow::Result<()> {
         template_id: None,
         template_version_id: Some(version.id),
         name: name.clone(),
-        autostart_schedule: None,
+        autostart_schedule,
         ttl_ms: args.stop_after.map(|after| i64::try_from(after.as_millis()).unwrap_or(i64::MAX)),
         rich_parameter_values: values,
-        automatic_updates: Some(match args.automatic_updates {
-            Updates::Always => AutomaticUpdates::Always,
-            Updates::Never => AutomaticUpdates::Never,
-        }),
+        automatic_updates: Some(args.automatic_updates.wire()),
         template_version_preset_id: preset.map(|preset| preset.id),
     };
     let workspace = client.create_workspace(&owner, &request).await?;

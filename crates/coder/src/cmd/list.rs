@@ -3,6 +3,7 @@
 use coder_api::builds::WorkspaceStatus;
 use coder_api::workspaces::Workspace;
 
+use super::schedule;
 use crate::context::Context;
 use crate::remote;
 use crate::terminal::table::{self, Column, Listed};
@@ -31,7 +32,10 @@ impl Listed for Workspace {
         })),
         Column::optional(Column::text("outdated", true, |w| w.outdated.to_string())),
         Column::text("starts at", false, |w| w.autostart_schedule.clone().unwrap_or_default()),
+        Column::text("starts next", false, |w| table::time_or(w.next_start_at, "")),
         Column::text("stops after", false, stops_after),
+        Column::text("stops next", false, |w| table::time_or(schedule::stops_next(w), "")),
+        Column::text("favorite", false, |w| w.favorite.to_string()),
         Column::text("organization name", false, |w| w.organization_name.clone()),
         Column::text("id", false, |w| w.id.to_string()),
     ];

@@ -1,6 +1,7 @@
 //! One file per command: its arguments, then `run`.
 
 pub(crate) mod agent;
+pub(crate) mod autoupdate;
 pub(crate) mod completion;
 pub(crate) mod config_ssh;
 pub(crate) mod connect;
@@ -10,6 +11,7 @@ pub(crate) mod dotfiles;
 #[cfg(feature = "server")]
 pub(crate) mod exp;
 pub(crate) mod external_auth;
+pub(crate) mod favorite;
 pub(crate) mod git_askpass;
 pub(crate) mod gitssh;
 pub(crate) mod list;
@@ -30,9 +32,11 @@ pub(crate) mod provisioner;
 pub(crate) mod publickey;
 #[cfg(feature = "server")]
 pub(crate) mod quickstart;
+pub(crate) mod rename;
 #[cfg(feature = "server")]
 pub(crate) mod reset_password;
 pub(crate) mod restart;
+pub(crate) mod schedule;
 #[cfg(feature = "server")]
 pub(crate) mod server;
 pub(crate) mod show;
@@ -44,6 +48,7 @@ pub(crate) mod state;
 pub(crate) mod stop;
 pub(crate) mod templates;
 pub(crate) mod tokens;
+pub(crate) mod update;
 pub(crate) mod users;
 pub(crate) mod version;
 pub(crate) mod whoami;

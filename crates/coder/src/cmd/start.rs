@@ -41,6 +41,13 @@ pub(crate) struct Values {
     flags: parameters::ParameterFlags,
 }
 
+impl Values {
+    /// Whether all parameters are asked for again.
+    pub(crate) const fn asks_for_all(&self) -> bool {
+        self.always_prompt
+    }
+}
+
 pub(crate) async fn run(ctx: &Context, args: Args) -> anyhow::Result<()> {
     let client = remote::connect(ctx)?;
     let workspace = remote::workspace(&client, &args.workspace).await?;
@@ -76,11 +83,23 @@ pub(crate) async fn prepare(
     values: &Values,
     yes: bool,
 ) -> anyhow::Result<CreateWorkspaceBuildRequest> {
-    let latest = &workspace.latest_build;
     let follows =
         workspace.automatic_updates == AutomaticUpdates::Always || workspace.template_require_active_version;
-    let version = if follows { workspace.template_active_version_id } else { latest.template_version_id };
-    let parameters = chosen(ctx, client, latest, version, values, yes).await?;
+    let latest = workspace.latest_build.template_version_id;
+    let version = if follows { workspace.template_active_version_id } else { latest };
+    prepare_with(ctx, client, workspace, version, values, yes).await
+}
+
+/// As [`prepare`], for a chosen version.
+pub(crate) async fn prepare_with(
+    ctx: &Context,
+    client: &Client,
+    workspace: &Workspace,
+    version: TemplateVersionId,
+    values: &Values,
+    yes: bool,
+) -> anyhow::Result<CreateWorkspaceBuildRequest> {
+    let parameters = chosen(ctx, client, &workspace.latest_build, version, values, yes).await?;
     let mut request = CreateWorkspaceBuildRequest::new(Transition::Start);
     request.template_version_id = Some(version);
     request.rich_parameter_values = parameters;

@@ -2,6 +2,8 @@
 
 use std::path::{Path, PathBuf};
 
+use coder_domain::clock::{Clock as _, SystemClock};
+
 use crate::processes::{PATIENCE, Process, Server};
 use crate::program::{Home, until};
 
@@ -43,7 +45,7 @@ fn push_create_stop_start_delete_on_a_tagged_daemon() {
     let create =
         ["create", "mine", "--template", "hello", "--parameter", "greeting=moin", "-y", "--stop-after", "2h"];
     let outcome = home.run(&create).success();
-    assert!(outcome.err.contains("WARN: the time to live is stored, but"), "{}", outcome.err);
+    assert!(!outcome.err.contains("WARN"), "{}", outcome.err);
     assert!(outcome.err.contains("==>") && outcome.err.contains("✔"), "{}", outcome.err);
     let shown = home.run(&["show", "mine"]).success().out;
     assert!(
@@ -259,4 +261,77 @@ fn a_stopped_daemon_finishes_its_job() {
     let outcome = home.run(&["logs", "-f", "w"]).success();
     assert!(outcome.out.contains("terraform_data"), "{}", outcome.out);
     assert_eq!(json(&home, &["list"])[0]["latest_build"]["status"], "running");
+}
+
+/// Programs only, with the clock of the machine: a workspace stops at the end of its time to live, and starts at the minute
+/// of its schedule.
+#[test]
+fn a_workspace_left_to_itself_stops_and_starts() {
+    coder_requirements::require!(Terraform);
+    let server = Server::start(&["--allow-workspace-renames", "--provisioner-daemons=1"]);
+    let home = server.first_user();
+    let directory = write(&home, "empty", "resource \"terraform_data\" \"x\" {}\n");
+    home.run(&["templates", "push", "empty", "-y", "-d", &directory, "--ignore-lockfile"]).success();
+    let edit = [
+        "templates",
+        "edit",
+        "empty",
+        "--default-ttl",
+        "2s",
+        "--failure-ttl",
+        "1h",
+        "--activity-bump",
+        "30m",
+        "-y",
+    ];
+    let edited = home.run(&edit).success();
+    assert!(!edited.err.contains("WARN"), "{}", edited.err);
+    let create = ["create", "own", "-t", "empty", "-y", "--start-at", "9:30AM Mon-Fri Europe/Dublin"];
+    home.run(&create).success();
+    let build = || json(&home, &["show", "own"])["latest_build"].clone();
+    let is = |status: &str, reason: &str| {
+        let build = build();
+        (build["status"] == status && build["reason"] == reason).then_some(build)
+    };
+    let stopped = until(PATIENCE, || is("stopped", "autostop")).unwrap();
+    assert_eq!(
+        (&stopped["build_number"], &stopped["initiator_name"]),
+        (&serde_json::json!(2), &"admin".into())
+    );
+
+    home.run(&["schedule", "stop", "own", "manual"]).success();
+    let shown = home.run(&["schedule", "show", "own"]).success().out;
+    assert!(shown.contains("9:30AM Mon-Fri (Europe/Dublin)") && !shown.contains("2s"), "{shown}");
+    home.run(&["schedule", "start", "own", "9:30", "someday"]).refused("days of the week");
+    let next = SystemClock.now().to_zoned(jiff::tz::TimeZone::UTC);
+    let next = next.checked_add(jiff::SignedDuration::from_secs(60)).unwrap();
+    home.run(&["schedule", "start", "own", &next.strftime("%H:%M").to_string(), "UTC"]).success();
+    let started = until(std::time::Duration::from_secs(120), || is("running", "autostart")).unwrap();
+    let at: coder_domain::Timestamp = started["created_at"].as_str().unwrap().parse().unwrap();
+    let late = at.as_second() - next.timestamp().as_second() / 60 * 60;
+    assert!((0..30).contains(&late), "it started {late} s behind its minute");
+
+    home.run(&["schedule", "extend", "own", "1h"]).refused("shutdown is manual");
+    home.run(&["schedule", "stop", "own", "90"]).success();
+    let rows = json(&home, &["schedule", "show"]);
+    assert_eq!((&rows[0]["workspace"], &rows[0]["stops_after"]), (&"admin/own".into(), &"1h30m".into()));
+    home.run(&["autoupdate", "own", "always"]).success();
+    home.run(&["favorite", "own"]).success();
+    home.run(&["rename", "own", "other", "-y"]).success();
+    let renamed = json(&home, &["show", "other"]);
+    assert_eq!((&renamed["favorite"], &renamed["automatic_updates"]), (&true.into(), &"always".into()));
+    home.run(&["unfavorite", "other"]).success();
+    let same = home.run(&["update", "other", "-y"]).success();
+    assert!(same.err.contains("up to date"), "{}", same.err);
+    home.run(&["templates", "push", "empty", "-y", "-d", &directory, "--ignore-lockfile"]).success();
+    home.run(&["update", "other", "-y"]).success();
+    let updated = json(&home, &["show", "other"]);
+    assert_eq!(
+        (&updated["outdated"], &updated["latest_build"]["status"]),
+        (&false.into(), &"running".into())
+    );
+    let deadline = updated["latest_build"]["deadline"].as_str().unwrap().to_owned();
+    home.run(&["schedule", "extend", "other", "3h"]).success();
+    assert_ne!(json(&home, &["show", "other"])["latest_build"]["deadline"], deadline);
+    home.run(&["schedule", "extend", "other", "10m"]).refused("at least 30 minutes");
 }

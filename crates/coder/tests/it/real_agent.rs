@@ -4,11 +4,17 @@
 use std::io::{Read as _, Write as _};
 use std::net::TcpListener;
 use std::process::{Child, Command, Stdio};
+use std::time::Duration;
 
+use coder_api::builds::{Reason, Transition};
 use coder_api::resources::AgentStatus;
+use coder_api::templates::CreateTemplateRequest;
 use coder_requirements::require;
-use coder_testkit::server::TestServer;
-use coder_testkit::tailnet::new_workspace;
+use coder_server::Config;
+use coder_store::testing;
+use coder_testkit::daemon::FakeDaemon;
+use coder_testkit::server::{TestServer, settings};
+use coder_testkit::tailnet::new_workspace_of;
 use coder_testkit::wait::poll_until;
 
 use crate::connections::Forward;
@@ -25,11 +31,17 @@ struct Site {
 
 impl Site {
     fn start() -> Self {
+        Self::start_with(settings(), CreateTemplateRequest::default())
+    }
+
+    /// A server with these settings, and a template with those.
+    fn start_with(config: Config, template: CreateTemplateRequest) -> Self {
         let runtime =
             tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build().unwrap();
         let (server, agent, token) = runtime.block_on(async {
-            let server = TestServer::start().await.unwrap();
-            let (_, agent, token) = new_workspace(&server, &server.owner, "dev").await.unwrap();
+            let server = TestServer::start_with(config, testing::sqlite()).await.unwrap();
+            let made = new_workspace_of(&server, &server.owner, "dev", template).await;
+            let (_, agent, token) = made.unwrap();
             (server, agent, token)
         });
         let mut inside = Home::new();
@@ -111,4 +123,48 @@ fn web_page_of_a_workspace_is_forwarded() {
     let mut answer = String::new();
     stream.read_to_string(&mut answer).unwrap();
     assert!(answer.ends_with("hi"), "{answer}");
+}
+
+/// The agent's reports extend the deadline while somebody is in the workspace. Then it stops by itself.
+#[test]
+fn an_open_session_keeps_a_workspace_from_stopping() {
+    let mut config = settings();
+    config.schedules.agent_stats_every = Duration::from_millis(500);
+    let template = CreateTemplateRequest {
+        default_ttl_ms: Some(12_000),
+        activity_bump_ms: Some(4_000),
+        ..CreateTemplateRequest::default()
+    };
+    let site = Site::start_with(config, template);
+    let server = site.server.as_ref().unwrap();
+    let client = server.owner.clone();
+    let latest = async || client.workspace_by_name("me", "dev").await.unwrap().latest_build;
+    let daemon = site.runtime.block_on(FakeDaemon::join_with_session(&client, "stops")).unwrap();
+    let first = site.runtime.block_on(latest()).deadline.unwrap();
+
+    let mut command = site.home.command(&["ssh", "dev", "--", "cat"]);
+    let mut session =
+        command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::null()).spawn().unwrap();
+    let (mut input, mut output) = (session.stdin.take().unwrap(), session.stdout.take().unwrap());
+    let mut echo = |text: &[u8]| {
+        input.write_all(text).unwrap();
+        let mut answer = vec![0; text.len()];
+        output.read_exact(&mut answer).unwrap();
+        assert_eq!(answer, text);
+    };
+    echo(b"hello");
+    let moved = async || {
+        let build = latest().await;
+        assert_eq!(build.transition, Transition::Start, "the workspace was stopped under its user");
+        build.deadline.filter(|deadline| deadline.duration_since(first).as_secs() >= 8)
+    };
+    site.runtime.block_on(poll_until("the deadline has moved twice", moved));
+    echo(b"still here");
+
+    drop(input);
+    assert!(session.wait().unwrap().success());
+    site.runtime.block_on(daemon.acquire()).unwrap();
+    let build = site.runtime.block_on(latest());
+    assert_eq!((build.transition, build.reason), (Transition::Stop, Reason::Autostop));
+    site.runtime.block_on(daemon.leave());
 }

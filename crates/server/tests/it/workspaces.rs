@@ -2,7 +2,7 @@
 
 use serde_json::{Value, json};
 
-use crate::harness::{Answer, TestServer, on_both_engines};
+use crate::harness::{TestServer, on_both_engines};
 
 const PATH: &str = "/api/v2/users/me/workspaces";
 

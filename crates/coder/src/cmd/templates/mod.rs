@@ -12,6 +12,7 @@ mod list;
 mod presets;
 mod pull;
 pub(crate) mod push;
+mod schedule_flags;
 mod versions;
 
 use crate::context::Context;
@@ -27,7 +28,7 @@ pub(crate) enum Command {
     Bundle(bundle::Args),
     /// Older name of push, for templates that do not exist yet.
     #[command(hide = true)]
-    Create(push::Args),
+    Create(create::Args),
     /// Download the source of a template.
     Pull(pull::Args),
     /// Change the name, description and settings of a template.

@@ -14,6 +14,7 @@ use coder_domain::ids::{FileId, TemplateId};
 use coder_domain::names;
 
 use super::import;
+use super::schedule_flags::ScheduleFlags;
 use crate::cmd::provisioner::keys;
 use crate::context::Context;
 use crate::template::{lockfile, pack, variables};
@@ -163,17 +164,20 @@ pub(crate) async fn run(ctx: &Context, args: Args) -> anyhow::Result<()> {
     let name = args.name()?;
     let client = remote::connect(ctx)?;
     let organization = remote::organization(ctx, &client, args.organization()).await?;
-    into(ctx, &client, &organization, &name, args).await
+    into(ctx, &client, &organization, &name, args, &ScheduleFlags::default()).await
 }
 
-/// Pushes into an organization.
+/// Pushes into an organization. A new template gets these schedules.
 pub(crate) async fn into(
     ctx: &Context,
     client: &Client,
     organization: &Organization,
     name: &str,
     args: Args,
+    schedules: &ScheduleFlags,
 ) -> anyhow::Result<()> {
+    let mut new = CreateTemplateRequest { name: name.to_owned(), ..CreateTemplateRequest::default() };
+    schedules.create(&mut new)?;
     let existing = remote::found(client.template_by_name(organization.id, name).await)?;
     // All local errors are found before any question or request.
     let archive = args.archive(ctx)?;
@@ -200,7 +204,7 @@ pub(crate) async fn into(
         may_ask: prompt::is_interactive() && !args.yes,
     };
     let version = import::run(ctx, client, source, values).await?;
-    publish(ctx, client, organization, name, existing, &version, args.activate).await
+    publish(ctx, client, organization, new, existing, &version, args.activate).await
 }
 
 fn request(
@@ -240,7 +244,7 @@ async fn publish(
     ctx: &Context,
     client: &Client,
     organization: &Organization,
-    name: &str,
+    new: CreateTemplateRequest,
     existing: Option<Template>,
     version: &TemplateVersion,
     activate: bool,
@@ -248,12 +252,9 @@ async fn publish(
     let bold = |text: &str| ctx.printer.paint(Style::Bold, text);
     match existing {
         None => {
-            let request = CreateTemplateRequest {
-                name: name.to_owned(),
-                version_id: Some(version.id),
-                ..CreateTemplateRequest::default()
-            };
+            let request = CreateTemplateRequest { version_id: Some(version.id), ..new };
             client.create_template(organization.id, &request).await?;
+            let name = &request.name;
             let next = ctx.printer.paint(Style::Code, &format!("coder create --template={name}"));
             ctx.printer.note(&format!(
                 "Template {} is made, with version {}. Next: {next}",
@@ -263,12 +264,16 @@ async fn publish(
         }
         Some(template) if activate => {
             client.set_active_version(template.id, version.id).await?;
-            ctx.printer.note(&format!("Version {} of template {} is active.", version.name, bold(name)));
+            ctx.printer.note(&format!(
+                "Version {} of template {} is active.",
+                version.name,
+                bold(&template.name)
+            ));
         }
-        Some(_) => ctx.printer.note(&format!(
+        Some(template) => ctx.printer.note(&format!(
             "Version {} of template {} is stored, not active.",
             version.name,
-            bold(name)
+            bold(&template.name)
         )),
     }
     Ok(())

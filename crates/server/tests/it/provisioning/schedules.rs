@@ -27,7 +27,14 @@ impl Scene {
         let owner = server.owner().await;
         let (template, _) = server.template(&owner, "example").await;
         let daemon = Daemon::untagged(&server, "d").await;
-        Self { server, owner, daemon, template }
+        let scene = Self { server, owner, daemon, template };
+        scene.keep_sessions().await;
+        scene
+    }
+
+    /// The sessions of people outlast the days of a test.
+    async fn keep_sessions(&self) {
+        self.server.execute("update api_keys set expires_us = 4102444800000000;").await;
     }
 
     /// Changes the template. What is not named is the default, because an absent number means zero.
@@ -508,6 +515,7 @@ on_both_engines! {
         let admin = scene.server.user(&scene.owner, "orgadmin", &[]).await;
         let path = "/api/v2/organizations/default/members/orgadmin/roles";
         scene.server.put(&scene.owner, path, json!({ "roles": ["organization-admin"] })).await.expect(200);
+        scene.keep_sessions().await;
         let id = scene.workspace(json!({})).await;
         let (schedule, due) = daily(2 * HOUR);
         let path = format!("/api/v2/workspaces/{id}/autostart");
