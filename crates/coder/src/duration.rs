@@ -74,8 +74,9 @@ mod tests {
     #[test]
     fn units_without_zeros() {
         let check = |text: &str, want: &str| assert_eq!(units(parse(text).expect("valid")), want);
-        [("8h", "8h"), ("36h30m", "1d12h30m"), ("90s", "1m"), ("59s", "<1m")]
-            .map(|(text, want)| check(text, want));
+        for (text, want) in [("8h", "8h"), ("36h30m", "1d12h30m"), ("90s", "1m"), ("59s", "<1m")] {
+            check(text, want);
+        }
     }
 
     #[test]
