@@ -21,6 +21,8 @@ pub async fn show(State(app): State<App>, caller: Caller, names: Names) -> Resul
     let [name] = names.take()?;
     let mut tx = app.store.reader().await?;
     let user = find::visible(&mut tx, &caller, &name).await?;
+    let own = user.id == caller.user.id;
+    caller.require(if own { Action::ReadPersonal } else { Action::Read }, find::object(&user))?;
     let chosen = rows::find(&mut tx, user.id).await?;
     view(&app.config.schedules, chosen.as_deref(), app.now()).map(Json)
 }
