@@ -170,6 +170,8 @@ async fn people(walk: &mut Walk) {
     walk.go(put.clone(), paths::USER_PROFILE, &["bob"], json!({ "username": "bob", "name": "B" })).await;
     let secret = json!({ "password": "AnotherSecret!22" });
     walk.go(put.clone(), paths::USER_GIT_SSH_KEY, &["me"], json!({})).await;
+    let quiet = json!({ "schedule": "CRON_TZ=Europe/Berlin 0 1 * * *" });
+    walk.go(put.clone(), paths::USER_QUIET_HOURS, &["me"], quiet).await;
     walk.go(put.clone(), paths::USER_PASSWORD, &["bob"], secret).await;
     walk.go(put.clone(), paths::USER_SUSPEND, &["bob"], nothing()).await;
     walk.go(put.clone(), paths::USER_ACTIVATE, &["bob"], nothing()).await;
@@ -231,7 +233,12 @@ async fn templates(walk: &mut Walk, file: &str) {
 
     let body = |name: &str| json!({ "name": name, "template_id": template });
     let made = walk.go(post.clone(), paths::USER_WORKSPACES, &["me"], body("one")).await.json();
-    walk.go(post.clone(), paths::MEMBER_WORKSPACES, &["default", "me"], body("two")).await;
+    let two = walk.go(post.clone(), paths::MEMBER_WORKSPACES, &["default", "me"], body("two")).await.json();
+    walk.server.finish(id(&two["latest_build"]["job"]["id"]).parse().unwrap(), "").await;
+    // Without a daemon, nothing else sets the deadline.
+    walk.server.execute("update workspace_builds set deadline_us = 1780010000000000").await;
+    let later = json!({ "deadline": "2026-05-28T23:00:00Z" });
+    walk.go(put.clone(), paths::WORKSPACE_EXTEND, &[&id(&two["id"])], later).await;
     let (workspace, build) = (id(&made["id"]), id(&made["latest_build"]["id"]));
     walk.go(patch.clone(), paths::BUILD_CANCEL, &[&build], nothing()).await;
     walk.go(put.clone(), paths::BUILD_STATE, &[&build], json!({ "state": "c2VhbGVk" })).await;
