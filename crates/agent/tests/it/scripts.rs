@@ -119,7 +119,8 @@ fn process_in_the_background_is_no_reason_to_wait_for_ever() {
         let records = server.until(|records| timing(records, 1).is_some()).await;
         assert_eq!(timing(&records, 1).unwrap().status(), Status::PipesLeftOpen);
         assert!(begun.elapsed().as_secs() >= 9);
-        let records = server.until(|records| records.lines(source(1)).len() == 2).await;
+        let records =
+            server.until(|records| records.lines(source(1)).len() == 2 && records.states.len() == 2).await;
         assert!(records.lines(source(1))[1].contains("keeps its output open"));
         assert_eq!(records.states, [State::Starting, State::Ready]);
         agent.end().await;

@@ -254,7 +254,8 @@ fn a_server_killed_in_mid_job() {
 
 #[test]
 fn a_waiting_import_starts_when_its_daemon_arrives() {
-    const LIMIT_MS: i64 = 100;
+    // Half of the interval in which the server looks for lost wake-ups.
+    const LIMIT_MS: i64 = 500;
     coder_requirements::require!(Terraform);
     let server = Server::start(&[]);
     let home = server.first_user();
