@@ -49,10 +49,14 @@ impl WakingTask for WorkspaceSchedules {
             schedules::clock_changed(&mut app.store.single().await?, app.now()).await?;
         }
         let is_held = self.removals_held_until.is_some_and(|until| Instant::now() < until);
-        if until_due(app).await?.is_some_and(|wait| wait.is_zero()) && !work(app, is_held).await? {
-            return Ok(settings.check_every.min(BUSY));
+        let mut due = until_due(app).await?;
+        if due.is_some_and(|wait| wait.is_zero()) {
+            if !work(app, is_held).await? {
+                return Ok(settings.check_every.min(BUSY));
+            }
+            due = until_due(app).await?;
         }
-        let wait = until_due(app).await?.unwrap_or(settings.check_every);
+        let wait = due.unwrap_or(settings.check_every);
         // What could not be looked at in this pass is due still.
         Ok(if wait.is_zero() { settings.check_every.min(BUSY) } else { wait.min(settings.check_every) })
     }

@@ -5,7 +5,7 @@
 pub enum Purpose {
     /// A request or a task.
     Work,
-    /// A daemon's heartbeat.
+    /// A daemon's heartbeat, and other looks at a regular interval.
     Heartbeat,
     /// A search for a job.
     Claim,

@@ -6,7 +6,7 @@ use coder_domain::schedule::deadline::Deadlines;
 use jiff::Timestamp;
 
 use crate::Result;
-use crate::engine::{Tx, batch, list as list_value, record, sql, statements, values};
+use crate::engine::{Purpose, Tx, batch, list as list_value, record, sql, statements, values};
 use crate::templates::Settings;
 use crate::users::UserStatus;
 
@@ -49,7 +49,7 @@ statements! { "workspaces";
     LIST_DUE = sql("select id from workspaces where not deleted and schedule_due_us is not null and schedule_due_us <= $1
         order by schedule_due_us limit $2");
     NEXT_DUE = sql("select schedule_due_us as due_us from workspaces where not deleted and schedule_due_us is not null
-        order by schedule_due_us limit 1");
+        order by schedule_due_us limit 1").purpose(Purpose::Heartbeat);
     FIND = sql("select workspace.schedule_due_us, workspace.schedule_credentials, owner.status as owner_status,
         owner.deleted as owner_deleted
         from workspaces as workspace join users as owner on owner.id = workspace.owner_id
