@@ -99,7 +99,9 @@ async fn without_a_licence_no_key_is_made_and_running_daemons_stay() {
         world.until_condition("linux", "ExternalProvisionersEntitled", "False", reason).await;
     }
     assert_eq!(gateway.calls(KEYS).len(), 0);
-    assert_eq!(gateway.calls("/entitlements").len(), 3, "one question each");
+    // The operator asks again after a backoff.
+    let questions = gateway.calls("/entitlements").len();
+    assert!((3..=9).contains(&questions), "{questions} questions");
     assert!(world.deployment("provisioner-linux").await.is_none());
     assert!(world.events("linux").await.contains(&"NotEntitled".to_owned()));
     gateway.open();
