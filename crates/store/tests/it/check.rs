@@ -124,8 +124,8 @@ const BREAKS: &[(&str, &[&str])] = &[
     ),
     (
         "insert into workspaces select 'w', organization_id, owner_id, template_id, 'w', 'w', autostart_schedule, ttl_ms,
-            automatic_updates, favorite, created_us, updated_us, last_used_us, dormant_us, deleting_us, next_start_us, false
-            from workspaces where name = 'dev'",
+            automatic_updates, favorite, created_us, updated_us, last_used_us, dormant_us, deleting_us, false, null, '',
+            null from workspaces where name = 'dev'",
         &["every workspace has a build"],
     ),
     (
