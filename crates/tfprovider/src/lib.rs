@@ -9,7 +9,7 @@
 //! ```no_run
 //! # async fn job(variables: std::collections::BTreeMap<String, String>) -> Result<(), Box<dyn std::error::Error>> {
 //! let provider = coder_tfprovider::ProviderServer::new(); // once per daemon
-//! let listening = provider.listen("/run/session".as_ref(), run_dir, variables.into())?; // once per job
+//! let listening = provider.listen("/run/session".as_ref(), "/run/session/work".as_ref(), variables.into())?; // once per job
 //! let reattach = listening.reattach().to_string(); // TF_REATTACH_PROVIDERS of init, plan, apply, show and graph
 //! listening.set_environment([("CODER_WORKSPACE_TRANSITION", "start")].into_iter().collect()); // the next step's
 //! drop(listening); // closes the socket and removes it
