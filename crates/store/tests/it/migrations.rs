@@ -55,6 +55,7 @@ async fn both_engines_have_the_same_tables(fixture: Fixture) {
         "0016_file_parts",
         "0017_server_secrets",
         "0018_agents",
+        "0019_schedules",
     ]
     .iter()
     .flat_map(|name| {
