@@ -7,6 +7,7 @@ use anyhow::bail;
 use coder_tailnet::derp::client;
 use coder_tailnet::derp::upgrade::Form;
 use coder_tailnet::key::NodePrivate;
+use coder_wire::error_chain;
 use serde::Serialize;
 use tokio::time::{Instant, timeout};
 
@@ -107,19 +108,8 @@ async fn check(dialer: &RelayDialer, id: i64, name: &str) -> Region {
             region.healthy = true;
             region.round_trip_ping_ms = u64::try_from(latency.as_millis()).ok();
         }
-        Ok(Err(error)) => region.error = Some(chain(&error)),
+        Ok(Err(error)) => region.error = Some(error_chain::describe(&error)),
         Err(_) => region.error = Some(format!("no answer within {TIMEOUT:?}")),
     }
     region
-}
-
-fn chain(error: &dyn std::error::Error) -> String {
-    let mut text = error.to_string();
-    let mut cause = error.source();
-    while let Some(error) = cause {
-        text.push_str(": ");
-        text.push_str(&error.to_string());
-        cause = error.source();
-    }
-    text
 }

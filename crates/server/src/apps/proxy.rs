@@ -5,6 +5,7 @@ use axum::body::Body;
 use axum::extract::{ConnectInfo, Request};
 use axum::response::Response;
 use coder_domain::apps::{FIRST_PORT, Port};
+use coder_wire::error_chain;
 use http::header::{self, HeaderValue};
 use http::{Method as HttpMethod, StatusCode, Version};
 use hyper::upgrade::OnUpgrade;
@@ -189,19 +190,15 @@ fn too_many_upgrades() -> Error {
 
 /// 502 with the cause, as far as it is known.
 fn unreachable(grant: &Grant, error: &hyper_util::client::legacy::Error) -> Error {
-    let mut cause: Option<&(dyn std::error::Error + 'static)> = Some(error);
-    while let Some(inner) = cause {
-        if let Some(dial) = inner.downcast_ref::<DialError>() {
-            return match dial {
-                DialError::TooManyConnections | DialError::AgentTooBusy => {
-                    Error::new(StatusCode::SERVICE_UNAVAILABLE, "The app cannot be reached.").detail(dial)
-                }
-                _ => bad_gateway(dial),
-            };
+    let dial = error_chain::causes(error).find_map(|cause| cause.downcast_ref::<DialError>());
+    match dial {
+        Some(dial @ (DialError::TooManyConnections | DialError::AgentTooBusy)) => {
+            return Error::new(StatusCode::SERVICE_UNAVAILABLE, "The app cannot be reached.").detail(dial);
         }
-        cause = inner.source();
+        Some(dial) => return bad_gateway(dial),
+        None => {}
     }
-    tracing::debug!(agent_id = %grant.agent_id, error = %coder_wire::error_chain::describe(error), "an app failed");
+    tracing::debug!(agent_id = %grant.agent_id, error = error_chain::describe(error), "an app failed");
     let port = Port::parse(&grant.request.app_slug_or_port)
         .filter(|_| grant.request.access_method == Method::Subdomain);
     bad_gateway(match port {
