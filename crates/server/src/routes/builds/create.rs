@@ -48,14 +48,8 @@ pub async fn create(
         ..BuildRequest::new(request.transition)
     };
     let now = app.now();
-    let mut attempts = 1..=insert::ATTEMPTS;
-    let (inserted, workspace, previous) = loop {
-        attempts.next();
-        match plan_and_insert(&app, &caller, id, &build_request, now).await {
-            Err(InsertError::PlanChanged) if !attempts.is_empty() => {}
-            result => break result?,
-        }
-    };
+    let (inserted, workspace, previous) =
+        insert::until_plan_fits(|| plan_and_insert(&app, &caller, id, &build_request, now)).await?;
     after(&app, &inserted);
     let mut tx = app.store.reader().await?;
     if inserted.finished {

@@ -150,7 +150,21 @@ impl From<InsertError> for Error {
 }
 
 /// How often a build is planned when its template or workspace is changed before the insertion.
-pub const ATTEMPTS: usize = 3;
+const ATTEMPTS: usize = 3;
+
+/// Plans and inserts a build, again when the plan did not fit any more.
+pub async fn until_plan_fits<T, F>(attempt: impl Fn() -> F) -> Result<T>
+where
+    F: Future<Output = std::result::Result<T, InsertError>>,
+{
+    for _ in 1..ATTEMPTS {
+        match attempt().await {
+            Err(InsertError::PlanChanged) => {}
+            result => return Ok(result?),
+        }
+    }
+    Ok(attempt().await?)
+}
 
 /// What a build will be, computed before the transaction that inserts it: reading a source, evaluating expressions and matching
 /// patterns take a time in which others could write nothing.

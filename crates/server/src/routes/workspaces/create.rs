@@ -57,14 +57,8 @@ async fn create_one(
 ) -> Result<body::Created<Workspace>> {
     check(&request)?;
     let now = app.now();
-    let mut attempts = 1..=insert::ATTEMPTS;
-    let (row, inserted) = loop {
-        attempts.next();
-        match plan_and_insert(app, caller, &owner, organization, &request, now).await {
-            Err(InsertError::PlanChanged) if !attempts.is_empty() => {}
-            result => break result?,
-        }
-    };
+    let (row, inserted) =
+        insert::until_plan_fits(|| plan_and_insert(app, caller, &owner, organization, &request, now)).await?;
     after(app, &inserted);
     let mut view = view::load_one(app, &mut app.store.reader().await?, caller, row).await?;
     // The official response leaves these out (http-api 7.3, scheduling-and-auth QUE-6).
