@@ -1,4 +1,4 @@
-//! SecretVersion of credentials.
+//! Random credentials, and MACs that only their holders can compute.
 
 use base64::Engine as _;
 use base64::prelude::BASE64_URL_SAFE_NO_PAD;
