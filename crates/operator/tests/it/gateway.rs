@@ -15,6 +15,7 @@ use hyper_util::rt::TokioIo;
 use parking_lot::Mutex;
 use tokio::net::{TcpListener, TcpStream};
 use tokio::task::JoinHandle;
+use tokio_util::sync::CancellationToken;
 
 /// A call of the operator.
 #[derive(Clone, Debug)]
@@ -34,8 +35,8 @@ impl Call {
 /// What happens to a call.
 pub(crate) enum Decision {
     Forward,
-    /// The server does it, but the caller never learns of that.
-    LoseAnswer,
+    /// The server does it, but the caller never learns of that. The token is cancelled once it is done.
+    LoseAnswer(CancellationToken),
     /// The server never learns of it.
     Lose,
     Reply(u16, String),
@@ -133,8 +134,9 @@ async fn answer(shared: Arc<Shared>, request: Request<Incoming>) -> Response<Bod
     };
     match decision {
         Decision::Forward => forward(shared.server, request).await,
-        Decision::LoseAnswer => {
+        Decision::LoseAnswer(done) => {
             drop(forward(shared.server, request).await);
+            done.cancel();
             std::future::pending().await
         }
         Decision::Lose => std::future::pending().await,

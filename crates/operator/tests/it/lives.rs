@@ -92,13 +92,7 @@ async fn live(world: &World, gateway: &Gateway) -> usize {
                     Effect::IsLast => {}
                     Effect::ComesTooLate => return Decision::Lose,
                 }
-                let over = life.over.clone();
-                tokio::spawn(async move {
-                    // Long enough for the server to have done it.
-                    tokio::time::sleep(Duration::from_millis(200)).await;
-                    over.cancel();
-                });
-                Decision::LoseAnswer
+                Decision::LoseAnswer(life.over.clone())
             })
         });
         let client = mortal(world.cluster.operator().await, life.clone());
