@@ -1,12 +1,8 @@
 //! Regular expressions as template authors write them, in Go's syntax, for an engine with a slightly different one.
 //!
-//! Both have nearly the same syntax. Differences are rewritten: `\d`, `\w`, `\s` and `\b` mean ASCII only, `\Q…\E`
-//! quotes, a brace that begins no repetition is a brace, an escaped punctuation mark is that mark, and brackets in
-//! classes do not nest. Syntax that only this engine accepts is refused: a repetition of a repetition, and its
-//! additional flags.
-
-use std::iter::Peekable;
-use std::str::Chars;
+//! Both have nearly the same syntax. Differences are rewritten: `\d`, `\w`, `\s`, `\b` and `\B` mean ASCII only, `\Q…\E` quotes, a brace
+//! that begins no repetition is a brace, an escaped punctuation mark is that mark, octal escapes are characters, and classes neither nest
+//! nor have operators. Syntax that only this engine accepts is refused.
 
 use regex::{Regex, RegexBuilder};
 
@@ -16,10 +12,19 @@ const MAX_LEN: usize = 1 << 13;
 /// The largest compiled expression, in bytes. It holds `.{0,1000}`, the longest repetition of Go.
 const MAX_SIZE: usize = 1 << 21;
 
+/// The most often that Go repeats something by a count.
+const MAX_REPETITIONS: u32 = 1000;
+
+/// The classes that have a name between colons.
+const NAMED_CLASSES: [&str; 14] = [
+    "alnum", "alpha", "ascii", "blank", "cntrl", "digit", "graph", "lower", "print", "punct", "space",
+    "upper", "word", "xdigit",
+];
+
 /// Why an expression cannot be compiled.
 #[derive(Debug, thiserror::Error)]
 pub enum PatternError {
-    /// The engine's reason.
+    /// The engine's reason: not valid, or too large.
     #[error(transparent)]
     Regex(#[from] regex::Error),
     /// Too many bytes.
@@ -28,9 +33,28 @@ pub enum PatternError {
     /// A repetition behind a repetition.
     #[error("a repetition cannot be repeated, as by {0:?}: put what comes before it into parentheses")]
     Repeated(char),
-    /// A flag that Go does not have.
-    #[error("{0:?} is not a flag: use i, m, s or U")]
-    Flag(char),
+    /// A count that Go does not accept.
+    #[error("{{{0}}} repeats more than {MAX_REPETITIONS} times")]
+    Count(String),
+    /// A group that Go does not have.
+    #[error("\"(?\" is followed by {0:?}: use a name as in (?P<name>…), or the flags i, m, s, U")]
+    Group(String),
+    /// A class without its closing bracket.
+    #[error("a class in brackets does not end")]
+    OpenClass,
+    /// A class in colons that Go does not have.
+    #[error("[:{0}:] is not a class")]
+    UnknownClass(String),
+    /// A backslash before something that has no meaning then.
+    #[error("\\{0} has no meaning")]
+    Escape(String),
+}
+
+impl PatternError {
+    /// Whether the expression may be valid, but is larger than what is compiled here.
+    pub fn is_too_large(&self) -> bool {
+        matches!(self, Self::TooLong | Self::Regex(regex::Error::CompiledTooBig(_)))
+    }
 }
 
 /// Compiles an expression of Go's syntax. Its size is bounded, because template authors write it and the server compiles it.
@@ -38,149 +62,231 @@ pub enum PatternError {
 /// # Errors
 /// When it is not valid in Go, or too large.
 pub fn compile(pattern: &str) -> Result<Regex, PatternError> {
+    compile_within(pattern, MAX_SIZE)
+}
+
+/// Compiles an expression of Go's syntax into at most `max_size` bytes.
+///
+/// # Errors
+/// When it is not valid in Go, or too large.
+pub fn compile_within(pattern: &str, max_size: usize) -> Result<Regex, PatternError> {
     if pattern.len() > MAX_LEN {
         return Err(PatternError::TooLong);
     }
     let mut builder = RegexBuilder::new(&translate(pattern)?);
-    Ok(builder.size_limit(MAX_SIZE).dfa_size_limit(MAX_SIZE).nest_limit(100).build()?)
+    Ok(builder.size_limit(max_size).dfa_size_limit(max_size).nest_limit(100).build()?)
 }
 
+/// The expression in the engine's syntax.
 fn translate(pattern: &str) -> Result<String, PatternError> {
-    let mut out = String::with_capacity(pattern.len());
-    let mut rest = pattern.chars().peekable();
-    let mut repeated = false;
-    while let Some(c) = rest.next() {
-        let repeats = match c {
-            '*' | '+' | '?' => true,
-            '{' => is_repetition(rest.clone()),
-            _ => false,
-        };
-        if repeats && repeated {
-            return Err(PatternError::Repeated(c));
-        }
-        repeated = repeats;
-        match c {
-            '\\' => escape(&mut rest, &mut out, false),
-            '[' => class(&mut rest, &mut out),
-            '(' => group(&mut rest, &mut out)?,
-            '{' if repeats => {
-                out.push('{');
-                out.extend(std::iter::from_fn(|| rest.next_if(|c| *c != '}')));
-                out.extend(rest.next());
+    let mut out = String::with_capacity(pattern.len() * 2);
+    let mut rest = pattern;
+    let mut repeated = Repetition::No;
+    while let Some(char) = rest.chars().next() {
+        let after = &rest[char.len_utf8()..];
+        let before = std::mem::replace(&mut repeated, Repetition::No);
+        rest = match char {
+            '\\' => escape(after, false, &mut out)?,
+            '[' => class(after, &mut out)?,
+            '(' => group(after, &mut out)?,
+            '*' | '+' | '?' => {
+                repeated = before.followed_by(char)?;
+                out.push(char);
+                after
             }
-            '{' => out.push_str(r"\{"),
-            c => out.push(c),
-        }
-        if repeats {
-            // A question mark behind it makes it lazy.
-            out.extend(rest.next_if_eq(&'?'));
-        }
+            '{' if let Some((counts, behind)) = counted(after) => {
+                repeated = before.followed_by(char)?;
+                let is_too_large = |count: &str| {
+                    !count.is_empty() && !count.parse().is_ok_and(|count: u32| count <= MAX_REPETITIONS)
+                };
+                if counts.split(',').any(is_too_large) {
+                    return Err(PatternError::Count(counts.to_owned()));
+                }
+                out.push_str(&format!("{{{counts}}}"));
+                behind
+            }
+            '{' | '}' => {
+                out.extend(['\\', char]);
+                after
+            }
+            other => {
+                out.push(other);
+                after
+            }
+        };
     }
     Ok(out)
 }
 
-/// The text after an opening parenthesis: nothing, a name, or flags.
-fn group(rest: &mut Peekable<Chars<'_>>, out: &mut String) -> Result<(), PatternError> {
-    out.push('(');
-    let Some(mark) = rest.next_if_eq(&'?') else { return Ok(()) };
-    out.push(mark);
-    while let Some(c) = rest.next_if(|c| !matches!(c, 'P' | '<' | ':' | ')' | '=' | '!')) {
-        if !matches!(c, 'i' | 'm' | 's' | 'U' | '-') {
-            return Err(PatternError::Flag(c));
+/// Whether what was just read repeats something.
+#[derive(Clone, Copy)]
+enum Repetition {
+    No,
+    Yes,
+    /// As seldom as possible.
+    Lazily,
+}
+
+impl Repetition {
+    /// The state after a further repetition sign. A question mark makes the one before it lazy.
+    fn followed_by(self, sign: char) -> Result<Self, PatternError> {
+        match (self, sign) {
+            (Self::No, _) => Ok(Self::Yes),
+            (Self::Yes, '?') => Ok(Self::Lazily),
+            _ => Err(PatternError::Repeated(sign)),
         }
-        out.push(c);
     }
-    Ok(())
+}
+
+/// Reads `2}`, `2,}` or `2,3}`. Returns the counts and the rest.
+fn counted(after: &str) -> Option<(&str, &str)> {
+    let (counts, behind) = after.split_once('}')?;
+    let (least, most) = counts.split_once(',').unwrap_or((counts, ""));
+    let are_digits = |text: &str| text.bytes().all(|byte| byte.is_ascii_digit());
+    (!least.is_empty() && are_digits(least) && are_digits(most)).then_some((counts, behind))
+}
+
+/// A group behind its opening parenthesis, up to its name or flags.
+fn group<'p>(after: &'p str, out: &mut String) -> Result<&'p str, PatternError> {
+    out.push('(');
+    let Some(marked) = after.strip_prefix('?') else { return Ok(after) };
+    let refused = || PatternError::Group(marked.chars().take(10).collect());
+    if let Some(named) = marked.strip_prefix("P<").or_else(|| marked.strip_prefix('<')) {
+        let (name, behind) = named.split_once('>').ok_or_else(refused)?;
+        if name.is_empty() || !name.bytes().all(|byte| byte.is_ascii_alphanumeric() || byte == b'_') {
+            return Err(refused());
+        }
+        out.push_str(&format!("?P<{name}>"));
+        return Ok(behind);
+    }
+    let end = marked.find([':', ')']).ok_or_else(refused)?;
+    if !marked[..end].chars().all(|flag| matches!(flag, 'i' | 'm' | 's' | 'U' | '-')) {
+        return Err(refused());
+    }
+    out.push_str(&format!("?{}", &marked[..end]));
+    Ok(&marked[end..])
 }
 
 /// What follows a backslash.
-fn escape(rest: &mut Peekable<Chars<'_>>, out: &mut String, in_class: bool) {
-    match rest.next() {
-        Some('d') => out.push_str("[0-9]"),
-        Some('D') => out.push_str("[^0-9]"),
-        Some('w') => out.push_str("[0-9A-Za-z_]"),
-        Some('W') => out.push_str("[^0-9A-Za-z_]"),
-        Some('s') => out.push_str(r"[\t\n\f\r ]"),
-        Some('S') => out.push_str(r"[^\t\n\f\r ]"),
-        Some('b') if !in_class => out.push_str(r"(?-u:\b)"),
-        Some('Q') if !in_class => quote(rest, out),
-        Some(c @ ('p' | 'P' | 'x')) => {
-            out.extend(['\\', c]);
-            if rest.peek() == Some(&'{') {
-                for c in rest.by_ref() {
-                    out.push(c);
-                    if c == '}' {
-                        break;
-                    }
-                }
-            }
-        }
-        Some(c) if c.is_ascii_punctuation() => push_literal(out, c),
-        Some(c) => out.extend(['\\', c]),
-        None => out.push('\\'),
+fn escape<'p>(after: &'p str, in_class: bool, out: &mut String) -> Result<&'p str, PatternError> {
+    let Some(char) = after.chars().next() else { return Err(PatternError::Escape(String::new())) };
+    let behind = &after[char.len_utf8()..];
+    if let Some(class) = class_of(char) {
+        out.push_str(class);
+        return Ok(behind);
     }
+    match char {
+        'b' | 'B' if !in_class => out.push_str(&format!("(?-u:\\{char})")),
+        'A' | 'z' if !in_class => out.extend(['\\', char]),
+        'Q' if !in_class => {
+            let (quoted, behind) = behind.split_once("\\E").unwrap_or((behind, ""));
+            quoted.chars().for_each(|char| push_literal(char, out));
+            return Ok(behind);
+        }
+        'a' | 'f' | 't' | 'n' | 'r' | 'v' => out.extend(['\\', char]),
+        'p' | 'P' | 'x' => {
+            let braced = behind.strip_prefix('{').and_then(|inner| inner.split_once('}'));
+            let Some((inner, end)) = braced else {
+                out.extend(['\\', char]);
+                return Ok(behind);
+            };
+            match inner.strip_prefix('^') {
+                Some(name) if char != 'x' => {
+                    let negated = if char == 'p' { 'P' } else { 'p' };
+                    out.push_str(&format!("\\{negated}{{{name}}}"));
+                }
+                _ => out.push_str(&format!("\\{char}{{{inner}}}")),
+            }
+            return Ok(end);
+        }
+        // One digit other than zero would refer to a group, which Go does not have.
+        '0'..='7' if char == '0' || behind.starts_with(|next| matches!(next, '0'..='7')) => {
+            let digits = after.bytes().take(3).take_while(|byte| matches!(byte, b'0'..=b'7')).count();
+            let code = u32::from_str_radix(&after[..digits], 8).unwrap_or_default();
+            out.push_str(&format!("\\x{{{code:x}}}"));
+            return Ok(&after[digits..]);
+        }
+        _ if char.is_ascii_punctuation() => push_literal(char, out),
+        _ => return Err(PatternError::Escape(char.to_string())),
+    }
+    Ok(behind)
 }
 
-/// Everything up to `\E`, or to the end, is itself.
-fn quote(rest: &mut Peekable<Chars<'_>>, out: &mut String) {
-    while let Some(c) = rest.next() {
-        if c == '\\' && rest.peek() == Some(&'E') {
-            rest.next();
-            return;
-        }
-        push_literal(out, c);
-    }
+/// The class that a letter behind a backslash stands for. It can stand inside of brackets too.
+fn class_of(letter: char) -> Option<&'static str> {
+    Some(match letter {
+        'd' => "[0-9]",
+        'D' => "[^0-9]",
+        'w' => "[0-9A-Za-z_]",
+        'W' => "[^0-9A-Za-z_]",
+        's' => r"[\t\n\f\r ]",
+        'S' => r"[^\t\n\f\r ]",
+        _ => return None,
+    })
 }
 
 /// A character that means itself, inside of a class or outside.
-fn push_literal(out: &mut String, c: char) {
-    // These have a meaning with a backslash, or none without.
-    if c.is_ascii_punctuation() && !matches!(c, '<' | '>' | '_') {
+fn push_literal(char: char, out: &mut String) {
+    // The engine gives these a meaning behind a backslash.
+    if char.is_ascii_punctuation() && !matches!(char, '<' | '>' | '_') {
         out.push('\\');
     }
-    out.push(c);
+    out.push(char);
 }
 
-/// The inside of brackets, after the opening one.
-fn class(rest: &mut Peekable<Chars<'_>>, out: &mut String) {
+/// A class behind its opening bracket.
+fn class<'p>(after: &'p str, out: &mut String) -> Result<&'p str, PatternError> {
     out.push('[');
-    if rest.next_if_eq(&'^').is_some() {
+    let mut rest = after;
+    if let Some(inner) = rest.strip_prefix('^') {
         out.push('^');
+        rest = inner;
     }
-    // A closing bracket right at the beginning is a member.
-    if rest.next_if_eq(&']').is_some() {
-        out.push_str(r"\]");
-    }
-    while let Some(c) = rest.next() {
-        match c {
-            ']' => return out.push(']'),
-            '\\' => escape(rest, out, true),
-            '[' if rest.peek() == Some(&':') => named_class(rest, out),
-            '[' | '&' | '~' => push_literal(out, c),
-            // A second hyphen ends a range; unescaped it would subtract a class.
-            '-' if out.ends_with('-') => out.push_str(r"\-"),
-            c => out.push(c),
+    let mut is_first = true;
+    loop {
+        // A closing bracket right at the beginning is a member.
+        if let Some(behind) = rest.strip_prefix(']').filter(|_| !is_first) {
+            out.push(']');
+            return Ok(behind);
+        }
+        is_first = false;
+        if let Some((name, behind)) = rest.strip_prefix("[:").and_then(|name| name.split_once(":]")) {
+            if !NAMED_CLASSES.contains(&name.strip_prefix('^').unwrap_or(name)) {
+                return Err(PatternError::UnknownClass(name.chars().take(20).collect()));
+            }
+            out.push_str(&format!("[:{name}:]"));
+            rest = behind;
+            continue;
+        }
+        let is_class = is_class(rest);
+        rest = member(rest, out)?;
+        // A range, unless the hyphen is the last in the class, or behind one of several characters.
+        if let Some(behind) = rest.strip_prefix('-').filter(|behind| !is_class && !behind.starts_with(']')) {
+            if self::is_class(behind) {
+                return Err(PatternError::Escape(behind.chars().skip(1).take(1).collect()));
+            }
+            out.push('-');
+            rest = member(behind, out)?;
         }
     }
 }
 
-/// A name such as `[:alpha:]`, after its opening bracket.
-fn named_class(rest: &mut Peekable<Chars<'_>>, out: &mut String) {
-    let name: String = rest.clone().skip(1).take_while(|c| c.is_ascii_lowercase() || *c == '^').collect();
-    let mut after = rest.clone().skip(1 + name.len());
-    if (after.next(), after.next()) != (Some(':'), Some(']')) {
-        return out.push_str(r"\[");
-    }
-    out.push_str(&format!("[:{name}:]"));
-    rest.nth(name.len() + 2);
+/// Whether an escape that stands for several characters comes next.
+fn is_class(rest: &str) -> bool {
+    let escaped = rest.strip_prefix('\\').and_then(|escaped| escaped.chars().next());
+    escaped.is_some_and(|letter| class_of(letter).is_some() || matches!(letter, 'p' | 'P'))
 }
 
-/// Whether a count, or two with a comma, and a closing brace follow.
-fn is_repetition(rest: Peekable<Chars<'_>>) -> bool {
-    let inside: String = rest.take_while(|c| c.is_ascii_digit() || matches!(c, ',' | '}')).collect();
-    let Some((counts, _)) = inside.split_once('}') else { return false };
-    let (least, most) = counts.split_once(',').unwrap_or((counts, ""));
-    !least.is_empty() && !most.contains(',')
+/// One member of a class.
+fn member<'p>(rest: &'p str, out: &mut String) -> Result<&'p str, PatternError> {
+    match rest.chars().next() {
+        None => Err(PatternError::OpenClass),
+        Some('\\') => escape(&rest[1..], true, out),
+        Some(char) => {
+            push_literal(char, out);
+            Ok(&rest[char.len_utf8()..])
+        }
+    }
 }
 
 #[cfg(test)]
@@ -203,9 +309,12 @@ mod tests {
         check(r"^\w+$", &["aZ_0"], &["ä"]);
         check(r"^[\w.-]+$", &["a.b-c"], &["ä", "a b"]);
         check(r"^[^\s]+$", &["a\u{a0}b"], &["a b"]);
+        check(r"^[\D]$", &["a"], &["1"]);
         check(r"^\S$", &["\u{a0}"], &[" "]);
         check(r"^\p{L}+$", &["ä"], &["1"]);
+        check(r"^\pL\p{^L}\P{^L}$", &["a1b"], &["aab"]);
         check(r"a\b", &["aä", "a b"], &["ab"]);
+        check(r"a\B", &["ab"], &["aä", "a b", "a"]);
     }
 
     #[test]
@@ -215,7 +324,10 @@ mod tests {
         check(r"^[^]a]$", &["b"], &["]", "a"]);
         check(r"^[a&&b]$", &["a", "b", "&"], &["c"]);
         check(r"^[[:alpha:]\-_]+$", &["a-_"], &["1"]);
+        check(r"^[[:^alpha:]]$", &["1"], &["a"]);
         check(r"^[+--]$", &["+", ",", "-"], &["a"]);
+        check(r"^[\d-a]$", &["1", "-", "a"], &["b", ":"]);
+        check(r"^[-a-]$", &["-", "a"], &["b"]);
         check(r"^[[:x]$", &["[", ":", "x"], &["a"]);
         check(r"^{a}$", &["{a}"], &["a"]);
         check(r"^a{2}b{1,}c{1,2}$", &["aabbc"], &["abc"]);
@@ -223,28 +335,98 @@ mod tests {
         check(r"^\Qa.b[\E+$", &["a.b[["], &["axb["]);
         check(r"^\<\>\_\/\@$", &["<>_/@"], &[""]);
         check(r"^(?i)abc$", &["ABC"], &["abd"]);
+        check("a{2", &["a{2"], &["aa"]);
     }
 
     #[test]
-    fn what_neither_knows_is_refused() {
-        for pattern in ["a**", "a+*", "a{2}{3}", "a*??", "(?x)a", "(?u:a)", "(?i-u)a"] {
-            assert!(compile(pattern).is_err(), "{pattern}");
-        }
-        check("^(?:(?P<n>a*?)b{1}?c??)+?(?i-s:D)$", &["abcbd"], &["e"]);
-        check("^a*}?$", &["aa}", "aa"], &["}}"]);
-        check("^(a*)*[*+?{2}]$", &["aa+", "{"], &["aa"]);
-        for pattern in ["(", "(?=x)", r"\1", "[a", r"\p{Nothing}", r"\x{41", "\\"] {
-            assert!(compile(pattern).is_err(), "{pattern}");
-        }
-        check("a{2", &["a{2"], &["aa"]);
+    fn characters_can_be_written_as_numbers() {
         check(r"^\x{41}\x42$", &["AB"], &["ab"]);
+        check(r"^\101\0$", &["A\0"], &["a"]);
+        check(r"^[\060-\071]$", &["0", "9"], &["a"]);
+        check(r"^\1018$", &["A8"], &["A"]);
+    }
+
+    /// What Go's own `regexp.Compile` accepts and refuses.
+    #[test]
+    fn what_go_refuses_is_refused() {
+        let refused = [
+            "a**",
+            "a+*",
+            "a{2}{3}",
+            "a*??",
+            "x{1000}{2}",
+            "a{1001}",
+            "a{0,1001}",
+            "a{99999999999}",
+            "a{2,1}",
+            "(?x)a",
+            "(?u:a)",
+            "(?i-u)a",
+            "(?i",
+            "(?=x)",
+            "(?<n",
+            "(?P<>a)",
+            "(?P<a-b>a)",
+            "(",
+            ")",
+            "*",
+            r"\Q\E*",
+            "[a",
+            "[]",
+            "[z-a]",
+            r"[+-\d]",
+            r"[a-\-]",
+            r"[\b]",
+            "[[:foo:]]",
+            "[[:a]b:]]",
+            r"\1",
+            r"\8",
+            r"\e",
+            r"\é",
+            r"\E",
+            r"\Z",
+            r"\C",
+            r"\u0041",
+            "\\",
+            r"\p{Nothing}",
+            r"\x{41",
+            r"\x4",
+            r"\x{110000}",
+        ];
+        for pattern in refused {
+            assert!(compile(pattern).is_err(), "{pattern}");
+        }
+        let accepted = [
+            "^(?:(?P<n>a*?)b{1}?c??)+?(?i-s:D)$",
+            "(?<n>a)",
+            "^(a*)*[*+?{2}]$",
+            "^*",
+            r"\b+",
+            "|",
+            "()",
+            "a||b",
+            r"\A\z",
+            r"\a\f\t\n\r\v",
+            r"\-\#",
+            "a}",
+            "x{0,1000}",
+            "(?U)a+",
+            "#",
+            r"\Qab",
+        ];
+        for pattern in accepted {
+            assert!(compile(pattern).is_ok(), "{pattern}");
+        }
+        check("^a*}?$", &["aa}", "aa"], &["}}"]);
     }
 
     #[test]
     fn the_size_of_an_expression_is_bounded() {
-        assert!(matches!(compile(&"a?".repeat(MAX_LEN)), Err(PatternError::TooLong)));
-        assert!(matches!(compile("((a{1000}){1000}){1000}"), Err(PatternError::Regex(_))));
-        assert!(matches!(compile(&"(".repeat(200)), Err(PatternError::Regex(_))));
+        let too_large = |pattern: &str| compile(pattern).is_err_and(|error| error.is_too_large());
+        assert!(too_large(&"a?".repeat(MAX_LEN)));
+        assert!(too_large("((a{1000}){1000}){1000}"));
+        assert!(matches!(compile_within("a{1000}", 1 << 10), Err(error) if error.is_too_large()));
+        assert!(matches!(compile(&"(".repeat(200)), Err(error) if !error.is_too_large()));
         check("^.{0,1000}$", &["ä", ""], &["\n"]);
         check(r"^[\w.-]{1,253}$", &["a.b"], &["a b"]);
     }

@@ -27,7 +27,7 @@ const NOT_COMPARABLE: [&str; 4] = ["timestamp", "sensitive", "nonsensitive", "te
 
 /// Reasons for which an expression may be left to Terraform, by a part of the text. Every other expression must have a
 /// value here.
-const LEFT_TO_TERRAFORM: [&str; 13] = [
+const LEFT_TO_TERRAFORM: [&str; 11] = [
     "an index may be negative",
     "IPv4 addresses written as IPv6",
     "negative numbers of bits or parts",
@@ -35,8 +35,6 @@ const LEFT_TO_TERRAFORM: [&str; 13] = [
     "numbers of this size",
     "a remainder of infinity",
     "only UTF-8, UTF-16LE",
-    "\\B in a pattern",
-    "octal escapes",
     "outside of the template",
     "patterns with braces",
     "a field that is wider",
