@@ -32,6 +32,11 @@ const FAREWELL: Duration = Duration::from_secs(5);
 /// Credit of an HTTP/2 connection and of each of its streams, in bytes.
 const WINDOW: u32 = 256 << 10;
 
+/// Bytes that the kernel takes for a connection beyond what the peer's window allows to be sent. A peer that stops reading keeps no more
+/// than this and its own window; the kernel's default are several MiB.
+#[cfg(target_os = "linux")]
+const UNSENT: u32 = 128 << 10;
+
 /// Serves the connections of a server: the routes, the protocol settings and the limits.
 pub struct ConnectionService {
     service: Service,
@@ -64,8 +69,7 @@ impl ConnectionService {
 
     /// Serves one connection until either side ends it.
     pub async fn serve(self: Arc<Self>, stream: TcpStream, from: SocketAddr, tls: Option<TlsAcceptor>) {
-        // Log lines and RPC answers are small; waiting to fill a packet only adds latency.
-        if let Err(error) = stream.set_nodelay(true) {
+        if let Err(error) = prepare(&stream) {
             tracing::debug!(%error, "the peer disconnected before the connection began");
             return;
         }
@@ -126,5 +130,56 @@ impl ConnectionService {
         let idle =
             if self.proxies.trusts(from.ip()) { limits.proxy_idle_timeout } else { limits.idle_timeout };
         ConnectionTimeouts { head: limits.head_timeout, idle, stall: limits.stall_timeout }
+    }
+}
+
+fn prepare(stream: &TcpStream) -> std::io::Result<()> {
+    #[cfg(target_os = "linux")]
+    socket2::SockRef::from(stream).set_tcp_notsent_lowat(UNSENT)?;
+    // Log lines and RPC answers are small; waiting to fill a packet only adds latency.
+    stream.set_nodelay(true)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::atomic::{AtomicUsize, Ordering};
+
+    use coder_testkit::wait::settled;
+    use futures_util::StreamExt as _;
+    use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
+    use tokio::net::{TcpListener, TcpSocket};
+
+    use super::*;
+
+    /// A response without end, which counts the bytes that were taken from it.
+    fn endless(taken: &Arc<AtomicUsize>) -> Response {
+        let taken = Arc::clone(taken);
+        let pieces = futures_util::stream::repeat(bytes::Bytes::from_static(&[0; 4096])).map(move |piece| {
+            taken.fetch_add(piece.len(), Ordering::Relaxed);
+            Ok::<_, Infallible>(piece)
+        });
+        Response::new(Body::from_stream(pieces))
+    }
+
+    #[tokio::test]
+    #[cfg(target_os = "linux")]
+    async fn the_kernel_keeps_little_for_a_peer_that_does_not_read() {
+        let taken = Arc::new(AtomicUsize::new(0));
+        let counted = Arc::clone(&taken);
+        let service = tower::service_fn(move |_: Request| std::future::ready(Ok(endless(&counted))));
+        let stop = CancellationToken::new();
+        let service =
+            ConnectionService::new(Service::new(service), Limits::default(), Proxies::default(), stop);
+        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let socket = TcpSocket::new_v4().unwrap();
+        socket.set_recv_buffer_size(16 << 10).unwrap();
+        let mut client = socket.connect(listener.local_addr().unwrap()).await.unwrap();
+        let (stream, from) = listener.accept().await.unwrap();
+        let served = tokio::spawn(service.serve(stream, from, None));
+        client.write_all(b"GET / HTTP/1.1\r\nhost: x\r\n\r\n").await.unwrap();
+        client.read_exact(&mut [0; 12]).await.unwrap();
+        let kept = settled(|| taken.load(Ordering::Relaxed)).await;
+        assert!(kept < 1 << 20, "{kept} bytes for a peer that does not read");
+        served.abort();
     }
 }
