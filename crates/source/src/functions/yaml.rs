@@ -1,15 +1,17 @@
 //! YAML encoding and decoding of values. Decoding uses the parser's events: the value of an alias is shared, so that anchors
 //! cannot turn a small text into a large value.
 
+use std::borrow::Cow;
 use std::collections::BTreeMap;
 
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
-use saphyr_parser::{Event, Parser, ScalarStyle, StrInput};
+use saphyr_parser::{Event, Parser, ScalarStyle, Span, StrInput};
 
 use crate::budget::{Budget, EvalError, NODE, Result, failed, unavailable};
 use crate::number::Number;
 use crate::value::Value;
+use crate::value_type::Type;
 
 /// Texts nested deeper than this are left to Terraform.
 const MAX_DEPTH: usize = 40;
@@ -20,8 +22,9 @@ const MERGE: &str = "<<";
 
 pub(super) fn decode(text: &str, budget: &Budget) -> Result<Value> {
     budget.spend(text.len() * 32)?;
+    let open_end = (!text.ends_with('\n')).then(|| text.chars().count());
     let mut reader =
-        Reader { parser: Parser::new_from_str(text), budget, anchors: BTreeMap::new(), depth: 0 };
+        Reader { parser: Parser::new_from_str(text), open_end, budget, anchors: BTreeMap::new(), depth: 0 };
     loop {
         match reader.next()? {
             Event::StreamStart | Event::DocumentStart(_) => {}
@@ -49,6 +52,8 @@ fn invalid<T>() -> Result<T> {
 
 struct Reader<'t> {
     parser: Parser<'t, StrInput<'t>>,
+    /// The characters of a text whose last line has no break.
+    open_end: Option<usize>,
     budget: &'t Budget,
     /// Values by the number of their anchor; none while it is read.
     anchors: BTreeMap<usize, Option<Value>>,
@@ -71,9 +76,24 @@ impl<'t> Reader<'t> {
     fn next(&mut self) -> Result<Event<'t>> {
         self.budget.spend(NODE)?;
         match self.parser.next() {
-            Some(Ok((event, _))) => Ok(event),
+            Some(Ok((event, span))) => Ok(self.without_added_break(event, span)),
             Some(Err(_)) => invalid(),
             None => Ok(Event::StreamEnd),
+        }
+    }
+
+    /// The event without the line break that the parser adds to a block scalar in the last line of the text. Terraform adds
+    /// none. It ignores a last line of fewer spaces than the indentation.
+    fn without_added_break(&self, event: Event<'t>, span: Span) -> Event<'t> {
+        let is_last = self.open_end == Some(span.end.index()) && span.end.col() >= span.start.col();
+        match event {
+            Event::Scalar(text, style @ (ScalarStyle::Literal | ScalarStyle::Folded), anchor, tag)
+                if is_last =>
+            {
+                let text = text.strip_suffix('\n').map(|text| Cow::Owned(text.to_owned())).unwrap_or(text);
+                Event::Scalar(text, style, anchor, tag)
+            }
+            event => event,
         }
     }
 
@@ -184,6 +204,17 @@ fn scalar_tag(tag: Option<(&str, &str)>) -> Result<Tag> {
 }
 
 fn scalar(text: &str, style: ScalarStyle, tag: Tag, budget: &Budget) -> Result<Value> {
+    let value = typed_scalar(text, style, tag, budget)?;
+    // Terraform gives a block the type string, but reads its content as without a style: `|-` with `0x1F` is "31".
+    let is_block = matches!(style, ScalarStyle::Literal | ScalarStyle::Folded);
+    match value {
+        value if !is_block || tag != Tag::None => Ok(value),
+        Value::Null(_) => Ok(Value::Null(Type::Text)),
+        value => Ok(Value::text(value.to_text(budget)?)),
+    }
+}
+
+fn typed_scalar(text: &str, style: ScalarStyle, tag: Tag, budget: &Budget) -> Result<Value> {
     let quoted = matches!(style, ScalarStyle::SingleQuoted | ScalarStyle::DoubleQuoted);
     let wrong = || failed(format!("{text:?} in the YAML does not match its tag"));
     match tag {
@@ -203,7 +234,6 @@ fn scalar(text: &str, style: ScalarStyle, tag: Tag, budget: &Budget) -> Result<V
             return Ok(word);
         }
     }
-    // A block is never special, unless it has no line break, which no block is without.
     match tag {
         Tag::None => {}
         Tag::Bool => return wrong(),
