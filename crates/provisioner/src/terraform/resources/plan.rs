@@ -62,10 +62,13 @@ struct Expressions {
 
 impl ConfiguredModule {
     /// Collects the addresses, without instance keys, of parameters with a `default`, whatever its value is. A
-    /// literal null is an expression without content.
+    /// literal null is no default. Terraform writes it as a constant without a value.
     fn find_defaults(&self, prefix: &str, found: &mut HashSet<String>) {
         for resource in self.resources.iter().filter(|resource| resource.kind == "coder_parameter") {
-            let is_written = |value: &Value| value.as_object().is_some_and(|object| !object.is_empty());
+            let is_written = |value: &Value| {
+                let fields = value.as_object().into_iter().flatten();
+                fields.into_iter().any(|(name, value)| name != "constant_value" || !value.is_null())
+            };
             if resource.expressions.default.as_ref().is_some_and(is_written) {
                 found.insert(format!("{prefix}{}", resource.address));
             }
@@ -216,7 +219,7 @@ mod tests {
         let none = serde_json::json!({"address": "data.coder_parameter.none", "type": "coder_parameter",
             "expressions": {"name": {"constant_value": "none"}}});
         let literal = serde_json::json!({"address": "data.coder_parameter.null", "type": "coder_parameter",
-            "expressions": {"default": {}}});
+            "expressions": {"default": {"constant_value": null}}});
         let plan = serde_json::json!({
             "prior_state": {"values": {"root_module": {
                 "resources": [parameter("data.coder_parameter.none", false), parameter("data.coder_parameter.null", false)],
