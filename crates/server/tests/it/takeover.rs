@@ -12,6 +12,7 @@ fn ways(name: &str) -> Vec<(&'static str, String, Value, u16)> {
     vec![
         ("PUT", path("/profile"), json!({ "username": name, "name": "X" }), 200),
         ("PUT", path("/password"), json!({ "password": NEW }), 204),
+        ("PUT", path("/gitsshkey"), Value::Null, 200),
         ("PUT", path("/status/suspend"), Value::Null, 200),
         ("PUT", path("/status/activate"), Value::Null, 200),
         ("POST", path("/keys"), Value::Null, 201),
@@ -64,16 +65,16 @@ async fn a_user_admin_changes_only_accounts_whose_roles_he_may_assign() {
                 give(organization, name, role).await;
             }
             // Only owners create tokens for others, not user admins.
-            let want = if may { "yyyy--y" } else { "-------" };
+            let want = if may { "yyyyy--y" } else { "--------" };
             assert_eq!(done(&server, by, name).await, want, "{name}");
             if !may {
-                assert_eq!(done(&server, &owner, name).await, "yyyyyyy", "{name}");
+                assert_eq!(done(&server, &owner, name).await, "yyyyyyyy", "{name}");
             }
         }
     }
     server.user(&owner, "chief", &["owner"]).await;
-    assert_eq!(done(&server, &admin, "chief").await, "-------");
-    assert_eq!(done(&server, &owner, "chief").await, "yy-yyyy", "an owner cannot be suspended");
+    assert_eq!(done(&server, &admin, "chief").await, "--------");
+    assert_eq!(done(&server, &owner, "chief").await, "yyy-yyyy", "an owner cannot be suspended");
 }
 
 on_both_engines! {
@@ -86,7 +87,7 @@ on_both_engines! {
             let path = format!("/api/v2/organizations/default/members/{name}/roles");
             server.put(&owner, &path, json!({ "roles": [role] })).await.expect(200);
             for name in ["plain", "admin"] {
-                assert_eq!(done(&server, &by, name).await, "-------", "{role} {name}");
+                assert_eq!(done(&server, &by, name).await, "--------", "{role} {name}");
             }
         }
     }
@@ -107,7 +108,7 @@ on_both_engines! {
             json!({ "scopes": ["coder:apikeys.manage_self", "api_key:*", "user:update_personal"] }),
         ] {
             let limited = make(body.clone()).await;
-            assert_eq!(done(&server, &limited, "plain").await, "-------", "{body}");
+            assert_eq!(done(&server, &limited, "plain").await, "--------", "{body}");
             let made = json!({ "email": "new@example.com", "username": "new", "password": NEW,
                 "organization_ids": [server.app.default_organization] });
             server.post(&limited, "/api/v2/users", made).await.expect(403);

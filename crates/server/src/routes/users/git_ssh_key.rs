@@ -5,7 +5,7 @@ use coder_api::agents::GitSshKey;
 use coder_domain::rbac::Action;
 use coder_store::{transaction, users};
 
-use super::find;
+use super::{find, takeover};
 use crate::audit::{Event, Kind, Verb};
 use crate::context::App;
 use crate::git_ssh_key;
@@ -27,6 +27,7 @@ pub async fn regenerate(State(app): State<App>, caller: Caller, names: Names) ->
     let made = transaction!(app.store, Error, |tx| {
         let user = find::visible(tx, &caller, &name).await?;
         caller.require(Action::UpdatePersonal, find::object(&user))?;
+        takeover::require(tx, &caller, &user).await?;
         let old = users::find_git_ssh_key(tx, user.id).await?;
         let made = git_ssh_key::make(user.id, now);
         let created_at = old.as_ref().map_or(now, |old| old.created_at);
