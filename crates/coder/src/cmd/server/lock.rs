@@ -27,7 +27,15 @@ pub(crate) struct Lock {
 impl Lock {
     /// Locks an existing data directory, with the database if there is one.
     pub(crate) fn take(directory: &Path) -> anyhow::Result<Self> {
-        Ok(Self { _directory: lock_directory(directory)?, database: lock_database(directory)? })
+        let lock_file = lock_directory(directory)?;
+        let database = lock_database(directory)?;
+        // Only now: until here the file may name the process that has the database.
+        if let Some(mut file) = lock_file.as_ref() {
+            let note = file.set_len(0).and_then(|()| file.rewind());
+            note.and_then(|()| writeln!(file, "{}", std::process::id()))
+                .with_context(|| format!("write {}", directory.join(FILE).display()))?;
+        }
+        Ok(Self { _directory: lock_file, database })
     }
 
     /// Locks a database that was created since.
@@ -69,7 +77,7 @@ fn lock_directory(directory: &Path) -> anyhow::Result<Option<File>> {
     let path = directory.join(FILE);
     let mut options = OpenOptions::new();
     options.read(true).write(true).create(true).truncate(false).mode(0o600);
-    let mut file = options.open(&path).with_context(|| format!("open {}", path.display()))?;
+    let file = options.open(&path).with_context(|| format!("open {}", path.display()))?;
     match file.try_lock() {
         Ok(()) => {}
         Err(TryLockError::WouldBlock) => bail!(
@@ -89,9 +97,6 @@ fn lock_directory(directory: &Path) -> anyhow::Result<Option<File>> {
             return Err(error).with_context(|| format!("lock {}", path.display()));
         }
     }
-    let note = file.set_len(0).and_then(|()| file.rewind());
-    note.and_then(|()| writeln!(file, "{}", std::process::id()))
-        .with_context(|| format!("write {}", path.display()))?;
     Ok(Some(file))
 }
 
@@ -152,7 +157,8 @@ mod tests {
         first.include_database(directory.path()).unwrap();
         std::fs::rename(directory.path().join(FILE), directory.path().join("moved")).unwrap();
         let refused = Lock::take(directory.path()).unwrap_err().to_string();
-        assert!(refused.contains("uses the database"), "{refused}");
+        // The new lock file does not name the process that has the database, and must not name this one.
+        assert!(refused.starts_with("another server uses the database"), "{refused}");
         drop(first);
         Lock::take(directory.path()).unwrap();
     }
