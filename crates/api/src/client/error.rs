@@ -155,7 +155,10 @@ impl BadCertificate {
     fn words(&self) -> String {
         use CertificateError as Problem;
         match &self.0 {
-            Problem::UnknownIssuer | Problem::BadSignature => {
+            Problem::UnknownIssuer
+            | Problem::BadSignature
+            // An authority of the same name is trusted, and has a key of another kind.
+            | Problem::UnsupportedSignatureAlgorithmForPublicKeyContext { .. } => {
                 "is not signed by an authority that is trusted here".to_owned()
             }
             problem if is_of_authority(problem) => {
@@ -174,6 +177,9 @@ impl BadCertificate {
             Problem::InvalidPurpose | Problem::InvalidPurposeContext { .. } => {
                 "is not for servers (extendedKeyUsage)".to_owned()
             }
+            Problem::UnsupportedSignatureAlgorithmContext { .. } => {
+                "is signed by an algorithm that is not supported here".to_owned()
+            }
             Problem::Revoked => "was revoked".to_owned(),
             problem => format!("cannot be used: {}", plain(&problem.to_string(), 256)),
         }
@@ -182,7 +188,9 @@ impl BadCertificate {
     const fn hint(&self) -> &'static str {
         use CertificateError as Problem;
         match &self.0 {
-            Problem::UnknownIssuer | Problem::BadSignature => {
+            Problem::UnknownIssuer
+            | Problem::BadSignature
+            | Problem::UnsupportedSignatureAlgorithmForPublicKeyContext { .. } => {
                 "name the PEM file of its authority, or of the certificate itself if it is self-signed, in SSL_CERT_FILE"
             }
             Problem::Other(_) => {

@@ -294,6 +294,9 @@ async fn a_trusted_self_signed_certificate_is_accepted_for_its_names_only() {
     let (_server, dialled) = dial_tls(&leaf, &leaf, "localhost").await;
     assert_echo(dialled.unwrap()).await;
     refused(&leaf, &own, "is not signed by an authority", "SSL_CERT_FILE").await;
+    let key = rcgen::KeyPair::generate_for(&rcgen::PKCS_ED25519).unwrap();
+    let of_other_kind = Authority::self_signed_with(key, |params| params.is_ca = rcgen::IsCa::NoCa);
+    refused(&of_other_kind, &own, "is not signed by an authority", "SSL_CERT_FILE").await;
 }
 
 #[tokio::test]

@@ -218,7 +218,13 @@ impl Authority {
 
     /// A certificate as `openssl req -x509` makes it: signed by itself, and of an authority by its own words.
     pub(super) fn self_signed(edit: impl FnOnce(&mut rcgen::CertificateParams)) -> Self {
-        let key = rcgen::KeyPair::generate().unwrap();
+        Self::self_signed_with(rcgen::KeyPair::generate().unwrap(), edit)
+    }
+
+    pub(super) fn self_signed_with(
+        key: rcgen::KeyPair,
+        edit: impl FnOnce(&mut rcgen::CertificateParams),
+    ) -> Self {
         let names = ["localhost", "127.0.0.1"].map(str::to_owned).to_vec();
         let mut params = rcgen::CertificateParams::new(names).unwrap();
         params.is_ca = rcgen::IsCa::Ca(rcgen::BasicConstraints::Unconstrained);
