@@ -41,8 +41,10 @@ impl FairQueue {
         self.bytes
     }
 
-    /// Adds a packet. The number of packets dropped for it.
-    pub(super) fn push(&mut self, from: NodePublic, packet: Bytes) -> usize {
+    /// Adds a packet to a queue that may have `most` bytes now, if that is less than its own limit. The number of packets dropped
+    /// for it.
+    pub(super) fn push(&mut self, from: NodePublic, packet: Bytes, most: usize) -> usize {
+        let byte_limit = self.byte_limit.min(most);
         let lane = self.lanes.entry(from).or_insert_with(|| {
             self.turns.push_back(from);
             Lane::default()
@@ -52,7 +54,7 @@ impl FairQueue {
         lane.bytes += packet.len();
         lane.packets.push_back(packet);
         let mut dropped = 0;
-        while self.packets > self.packet_limit || self.bytes > self.byte_limit {
+        while self.packets > self.packet_limit || self.bytes > byte_limit {
             self.drop_one();
             dropped += 1;
         }
@@ -111,7 +113,7 @@ mod tests {
     fn one_sender_keeps_its_order() {
         let mut queue = FairQueue::new(10, 1 << 20);
         for mark in 0..5 {
-            assert_eq!(queue.push(key(1), packet(1300, mark)), 0);
+            assert_eq!(queue.push(key(1), packet(1300, mark), usize::MAX), 0);
         }
         let marks: Vec<u8> = std::iter::from_fn(|| queue.pop()).map(|(_, packet)| packet[0]).collect();
         assert_eq!(marks, [0, 1, 2, 3, 4]);
@@ -121,8 +123,8 @@ mod tests {
     #[test]
     fn full_queue_drops_the_oldest_of_the_flood() {
         let mut queue = FairQueue::new(8, 1 << 20);
-        queue.push(key(1), packet(100, 1));
-        let dropped: usize = (0..20).map(|mark| queue.push(key(2), packet(100, mark))).sum();
+        queue.push(key(1), packet(100, 1), usize::MAX);
+        let dropped: usize = (0..20).map(|mark| queue.push(key(2), packet(100, mark), usize::MAX)).sum();
         assert_eq!(dropped, 13);
         let left: Vec<_> =
             std::iter::from_fn(|| queue.pop()).map(|(from, packet)| (from, packet[0])).collect();
@@ -134,18 +136,31 @@ mod tests {
     #[test]
     fn bytes_are_limited_too() {
         let mut queue = FairQueue::new(100, 10_000);
-        let dropped: usize = (0..10).map(|mark| queue.push(key(1), packet(3000, mark))).sum();
+        let dropped: usize = (0..10).map(|mark| queue.push(key(1), packet(3000, mark), usize::MAX)).sum();
         assert_eq!((dropped, queue.bytes()), (7, 9000));
+    }
+
+    #[test]
+    fn queue_shrinks_to_what_it_may_have_now() {
+        let mut queue = FairQueue::new(100, 10_000);
+        queue.push(key(1), packet(100, 1), usize::MAX);
+        for _ in 0..9 {
+            queue.push(key(2), packet(1000, 2), usize::MAX);
+        }
+        assert_eq!(queue.push(key(3), packet(100, 3), 2000), 8, "the flood gives way");
+        assert_eq!(queue.bytes(), 1200);
+        assert_eq!(queue.push(key(3), packet(100, 3), 50), 4, "nothing fits");
+        assert_eq!(queue.bytes(), 0);
     }
 
     #[test]
     fn senders_get_equal_bytes_whatever_their_packets() {
         let mut queue = FairQueue::new(1000, 1 << 24);
         for _ in 0..30 {
-            queue.push(key(1), packet(60_000, 1));
+            queue.push(key(1), packet(60_000, 1), usize::MAX);
         }
         for _ in 0..900 {
-            queue.push(key(2), packet(1000, 2));
+            queue.push(key(2), packet(1000, 2), usize::MAX);
         }
         let mut sent = [0_usize; 3];
         while sent[1] + sent[2] < 1_000_000 {
@@ -158,7 +173,7 @@ mod tests {
     #[test]
     fn empty_packets_pass() {
         let mut queue = FairQueue::new(2, 10);
-        queue.push(key(1), packet(0, 0));
+        queue.push(key(1), packet(0, 0), usize::MAX);
         assert_eq!(queue.pop(), Some((key(1), Bytes::new())));
         assert_eq!(queue.pop(), None);
     }

@@ -35,6 +35,13 @@ pub(super) struct Waiting {
     pub(super) notifications: VecDeque<Notification>,
 }
 
+impl Waiting {
+    /// Whether no packet waits.
+    pub(super) fn is_empty(&self) -> bool {
+        self.packets.bytes() + self.disco.bytes() == 0
+    }
+}
+
 #[derive(Debug, PartialEq, Eq)]
 pub(super) enum Notification {
     Gone(NodePublic, GoneReason),
@@ -89,8 +96,7 @@ impl Drop for Registered<'_> {
             }
         }
         let mut waiting = self.client.waiting.lock();
-        let left = waiting.packets.bytes() + waiting.disco.bytes();
-        self.inner.queued.fetch_sub(left, Ordering::Relaxed);
+        self.inner.note_backlog(waiting.is_empty(), true);
         // Nobody may add to it any more.
         waiting.packets = FairQueue::new(0, 0);
         waiting.disco = FairQueue::new(0, 0);

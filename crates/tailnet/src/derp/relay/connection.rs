@@ -114,22 +114,15 @@ impl Inner {
                 destinations.insert(to);
             }
         }
-        if self.queued.load(Ordering::Relaxed) + packet.len() > self.config.total_queue_bytes {
-            self.dropped.fetch_add(1, Ordering::Relaxed);
-            return;
-        }
         self.packets.fetch_add(1, Ordering::Relaxed);
         self.bytes.fetch_add(packet.len() as u64, Ordering::Relaxed);
         let mut waiting = destination.waiting.lock();
+        let was_empty = waiting.is_empty();
+        // Receivers that do not read leave as much for each that does.
+        let share = self.config.shared_queue_bytes / (self.backlogged.load(Ordering::Relaxed) + 1);
         let queue = if packet.starts_with(&disco::MAGIC) { &mut waiting.disco } else { &mut waiting.packets };
-        let before = queue.bytes();
-        let dropped = queue.push(from, Bytes::copy_from_slice(packet));
-        let after = queue.bytes();
-        if after >= before {
-            self.queued.fetch_add(after - before, Ordering::Relaxed);
-        } else {
-            self.queued.fetch_sub(before - after, Ordering::Relaxed);
-        }
+        let dropped = queue.push(from, Bytes::copy_from_slice(packet), share);
+        self.note_backlog(was_empty, waiting.is_empty());
         drop(waiting);
         if dropped > 0 {
             self.dropped.fetch_add(dropped as u64, Ordering::Relaxed);
@@ -193,8 +186,8 @@ impl Inner {
 
     /// Moves what waits into `out`, as far as it is written at once.
     fn gather(&self, client: &Client, out: &mut Vec<u8>) {
-        let mut taken = 0;
         let mut waiting = client.waiting.lock();
+        let was_empty = waiting.is_empty();
         while let Some(notification) = waiting.notifications.pop_front() {
             match notification {
                 Notification::Gone(peer, reason) => Frame::PeerGone { peer, reason }.encode(out),
@@ -203,11 +196,18 @@ impl Inner {
         }
         while out.len() < WRITE {
             let Some((from, packet)) = waiting.disco.pop().or_else(|| waiting.packets.pop()) else { break };
-            taken += packet.len();
             Frame::RecvPacket { from, packet: &packet }.encode(out);
         }
-        drop(waiting);
-        self.queued.fetch_sub(taken, Ordering::Relaxed);
+        self.note_backlog(was_empty, waiting.is_empty());
+    }
+
+    /// Counts a client whose queues were empty and are not any more, or the other way round.
+    pub(super) fn note_backlog(&self, was_empty: bool, is_empty: bool) {
+        match (was_empty, is_empty) {
+            (true, false) => drop(self.backlogged.fetch_add(1, Ordering::Relaxed)),
+            (false, true) => drop(self.backlogged.fetch_sub(1, Ordering::Relaxed)),
+            _ => {}
+        }
     }
 
     /// Spread, so that the connections of a restart do not stay in step.

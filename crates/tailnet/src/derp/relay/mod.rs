@@ -39,8 +39,9 @@ pub struct Config {
     pub queue_packets: usize,
     /// Bytes that wait for one client.
     pub queue_bytes: usize,
-    /// Bytes that wait for all clients.
-    pub total_queue_bytes: usize,
+    /// Bytes that are shared equally by the clients for which packets wait. A share that has shrunk is enforced with the next
+    /// packet of its client, so that with thousands of clients eight times as much may wait.
+    pub shared_queue_bytes: usize,
     /// Connections in all. Further ones are refused.
     pub connections: usize,
     /// Connections with one key. Further ones end the oldest.
@@ -57,7 +58,7 @@ impl Default for Config {
             // More than the window of one of our TCP streams, so that one alone loses nothing.
             queue_packets: 1024,
             queue_bytes: 4 << 20,
-            total_queue_bytes: 256 << 20,
+            shared_queue_bytes: 32 << 20,
             connections: 50_000,
             connections_per_key: 8,
         }
@@ -129,7 +130,8 @@ struct Inner {
     /// The last of a key's connections is the one that receives.
     clients: RwLock<HashMap<NodePublic, Vec<Arc<Client>>>>,
     connections: AtomicUsize,
-    queued: AtomicUsize,
+    /// Clients for which packets wait.
+    backlogged: AtomicUsize,
     packets: AtomicU64,
     bytes: AtomicU64,
     dropped: AtomicU64,
@@ -148,7 +150,7 @@ impl Relay {
             config,
             clients: RwLock::default(),
             connections: AtomicUsize::new(0),
-            queued: AtomicUsize::new(0),
+            backlogged: AtomicUsize::new(0),
             packets: AtomicU64::new(0),
             bytes: AtomicU64::new(0),
             dropped: AtomicU64::new(0),
