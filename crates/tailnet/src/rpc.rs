@@ -70,6 +70,7 @@ pub async fn serve_coordinate(
                 Some(response) => {
                     stream.send(&response).await?;
                     stream.flush().await?;
+                    connection.sent(&response);
                 }
                 None => return stream.close().await,
             },

@@ -4,6 +4,7 @@ use std::fmt;
 use std::sync::Arc;
 
 use coder_wire::messages::coder::tailnet::v2::Node;
+use prost::Message as _;
 use uuid::Uuid;
 
 use crate::address::{self, LEGACY_AGENT};
@@ -13,6 +14,8 @@ const ADDRESSES: usize = 8;
 const ENDPOINTS: usize = 256;
 const LATENCIES: usize = 1024;
 const TEXT: usize = 512;
+/// Bytes of the whole node. One of an official peer has about a thousand.
+const NODE: usize = 16 << 10;
 
 /// The kinds of peers.
 #[derive(Clone)]
@@ -80,7 +83,8 @@ impl Authorization {
 
     pub(super) fn check_node(&self, node: &Node) -> Result<(), Denied> {
         let long = |texts: &[String]| texts.iter().any(|text| text.len() > TEXT);
-        if node.addresses.len() > ADDRESSES
+        if node.encoded_len() > NODE
+            || node.addresses.len() > ADDRESSES
             || node.allowed_ips.len() > ADDRESSES
             || node.endpoints.len() > ENDPOINTS
             || node.derp_latency.len() > LATENCIES

@@ -10,6 +10,7 @@ use coder_tailnet::messages::coordinate_request::{Disconnect, ReadyForHandshake,
 use coder_tailnet::messages::coordinate_response::peer_update::Kind;
 use coder_tailnet::messages::{CoordinateRequest, Node};
 use proptest::prelude::*;
+use prost::Message as _;
 use uuid::Uuid;
 
 const PEERS: u128 = 4;
@@ -321,6 +322,35 @@ async fn connection_that_reads_nothing_is_dropped() {
         read += 1;
     }
     assert_eq!(read, 512, "it ends after what was sent before");
+}
+
+#[tokio::test]
+async fn bytes_that_wait_for_a_connection_are_bounded() {
+    let hub = Hub::default();
+    let (agent, _agent_responses) = hub.connect(id(AGENT), Authorization::Agent(id(AGENT)));
+    let (client, mut responses) = hub.connect(id(CLIENT), Authorization::Client(id(AGENT)));
+    client.request(add(id(AGENT)));
+    let large = |number: i64| Node { endpoints: vec!["x".repeat(500); 30], ..node(number) };
+    // Whoever reads goes on.
+    for number in 0..100 {
+        agent.request(announce(large(number)));
+        client.sent(&responses.try_recv().unwrap());
+    }
+    for number in 0..100 {
+        agent.request(announce(large(number)));
+    }
+    assert_eq!(hub.peers(), 1, "whoever does not is dropped");
+    let waiting: usize = std::iter::from_fn(|| responses.try_recv().ok()).map(|one| one.encoded_len()).sum();
+    assert!((200 << 10..=256 << 10).contains(&waiting), "{waiting}");
+}
+
+#[test]
+fn nodes_are_bounded() {
+    let mut coordinator = Coordinator::default();
+    let (agent, _) = coordinator.connect(id(AGENT), Authorization::Agent(id(AGENT)));
+    let large = Node { endpoints: vec!["x".repeat(500); 40], ..node(1) };
+    let outputs = coordinator.request(agent, announce(large));
+    assert!(sent(&outputs, agent).1.starts_with("authorization: the node is too large"));
 }
 
 #[tokio::test]
