@@ -8,6 +8,7 @@ use coder_domain::clock::Clock;
 use coder_domain::secret::Secret;
 
 use crate::environment::Variables;
+use crate::scripts::data_dir::ROOT;
 use crate::user::User;
 
 /// Kinds of images that run the agent inside another environment.
@@ -22,7 +23,7 @@ pub struct Config {
     pub version: String,
     /// Where logs of scripts without a path of their own are written.
     pub log_dir: PathBuf,
-    /// Where scripts have their directories.
+    /// Where scripts have their directories ([`crate::script_data_dir`]).
     pub script_data_dir: PathBuf,
     /// The agent's own program, which commands use for Git.
     pub program: PathBuf,
@@ -44,7 +45,7 @@ pub struct Config {
 
 impl Config {
     fn script_root(&self) -> PathBuf {
-        self.script_data_dir.join("coder-script-data")
+        self.script_data_dir.join(ROOT)
     }
 
     /// The directory for programs of scripts: first in the search path of every command.

@@ -38,5 +38,6 @@ mod user;
 
 pub use agent::Agent;
 pub use config::{Config, Subsystem};
+pub use scripts::data_dir::script_data_dir;
 pub use transport::{BoxedFuture, HttpTransport, Transport};
 pub use user::User;

@@ -1,6 +1,7 @@
 //! The template's scripts: at start, at stop, and by schedule (agent 2.6).
 
 mod cron;
+pub(crate) mod data_dir;
 mod log_file;
 mod output;
 mod run;

@@ -10,7 +10,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use anyhow::Context as _;
-use coder_agent::{Agent, Config, HttpTransport, Subsystem, Transport, User};
+use coder_agent::{Agent, Config, HttpTransport, Subsystem, Transport, User, script_data_dir};
 use coder_api::client::{Client, Reinit};
 use coder_domain::backoff::Backoff;
 use coder_domain::clock::SystemClock;
@@ -110,14 +110,16 @@ async fn claimed(client: &Client) {
 
 fn config(args: &Args, log_dir: PathBuf, log_file: Option<PathBuf>) -> anyhow::Result<Config> {
     let program = std::env::current_exe().context("find the path of this program")?;
+    let user = User::current(|name| std::env::var_os(name));
+    let script_data_dir = args.script_data_dir.clone().unwrap_or_else(std::env::temp_dir);
     Ok(Config {
         token: args.session.token()?,
         version: versions::compatible().trim_start_matches('v').to_owned(),
         log_dir,
-        script_data_dir: args.script_data_dir.clone().unwrap_or_else(std::env::temp_dir),
+        script_data_dir: script_data_dir(script_data_dir, &user.home),
         program,
         environment: std::env::vars_os().collect(),
-        user: User::current(|name| std::env::var_os(name)),
+        user,
         subsystems: env::get(env::AGENT_SUBSYSTEM).map(|text| subsystems(&text)).unwrap_or_default(),
         ssh_max_timeout: args.ssh_max_timeout,
         block_file_transfer: args.block_file_transfer,
