@@ -1,4 +1,5 @@
-//! Sessions of people: `ReportConnection` (agent 2.9). They are stored in the connection log.
+//! Sessions of people: `ReportConnection` (agent 2.9). They are stored in the connection log. The owner of a workspace can make its agent
+//! report anything about that workspace.
 
 use coder_store::workspaces::connection_log;
 use coder_wire::drpc::Status;
@@ -22,8 +23,10 @@ pub(in crate::agents) async fn report(
     let kind = kind(report.r#type)
         .ok_or_else(|| Status::new(format!("unknown connection type {}", report.r#type)))?;
     let action = Action::try_from(report.action).unwrap_or(Action::Unspecified);
+    let now = session.app.now();
     let at = report.timestamp.and_then(instant).filter(|at| at.as_second() > 0);
-    let at = at.unwrap_or_else(|| session.app.now());
+    // An entry of the future would be the first of the list, and never be removed.
+    let at = at.unwrap_or(now).min(now);
     // Jobs of a shell's own host are reported by this name.
     let ip = if report.ip == "localhost" {
         "127.0.0.1".to_owned()
