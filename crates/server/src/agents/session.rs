@@ -14,6 +14,7 @@ use tokio::sync::OnceCell;
 
 use super::connected_agents::Registration;
 use super::pace::Pace;
+use super::reports::boundary::Written;
 use crate::context::App;
 use crate::http::AccessUrl;
 use crate::network::tailnet_service::TailnetService;
@@ -36,6 +37,8 @@ pub(super) struct AgentSession {
     /// Whether its log is full: further lines are refused without asking the database.
     pub(super) log_full: AtomicBool,
     pub(super) monitors: Mutex<Monitors>,
+    /// What was written to the server's log.
+    pub(super) boundary: Mutex<Written>,
     pub(super) pace: Pace,
 }
 
@@ -61,6 +64,7 @@ impl AgentSession {
             row: OnceCell::new(),
             log_full: AtomicBool::new(false),
             monitors: Mutex::default(),
+            boundary: Mutex::new(Written::new()),
             pace: Pace::new(),
         }
     }
