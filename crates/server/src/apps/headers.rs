@@ -24,6 +24,7 @@ const HOP_BY_HOP: [HeaderName; 7] = [
 ];
 const KEEP_ALIVE: HeaderName = HeaderName::from_static("keep-alive");
 const PROXY_CONNECTION: HeaderName = HeaderName::from_static("proxy-connection");
+const HTTP2_SETTINGS: HeaderName = HeaderName::from_static("http2-settings");
 const FORWARDED_FOR: HeaderName = HeaderName::from_static("x-forwarded-for");
 const FORWARDED_PROTO: HeaderName = HeaderName::from_static("x-forwarded-proto");
 /// By these an app under a path could change the server's own pages.
@@ -60,20 +61,27 @@ fn is_credential(name: &str) -> bool {
         || name.get(..COOKIE_PREFIX.len()).is_some_and(|start| start.eq_ignore_ascii_case(COOKIE_PREFIX))
 }
 
+/// Whether a connection would go on with HTTP: its further requests would pass unchecked.
+fn is_http(protocol: &HeaderValue) -> bool {
+    let names = protocol.as_bytes().split(|byte| *byte == b',').map(<[u8]>::trim_ascii);
+    let mut names = names.map(<[u8]>::to_ascii_lowercase);
+    names.any(|name| [&b"h2c"[..], b"http", b"tls"].iter().any(|http| name.starts_with(http)))
+}
+
 /// Removes the headers of one connection. The protocol that the connection is to change to, if it is.
 fn remove_hop_by_hop(headers: &mut HeaderMap) -> Option<HeaderValue> {
     let options = headers.get_all(header::CONNECTION).iter().filter_map(|value| value.to_str().ok());
     let options: Vec<_> =
         options.flat_map(|line| line.split(',')).map(|name| name.trim().to_owned()).collect();
     let upgrades = options.iter().any(|option| option.eq_ignore_ascii_case("upgrade"));
-    let protocol = headers.get(header::UPGRADE).filter(|_| upgrades).cloned();
+    let protocol = headers.get(header::UPGRADE).filter(|protocol| upgrades && !is_http(protocol)).cloned();
     for name in options.iter().filter_map(|option| HeaderName::from_bytes(option.as_bytes()).ok()) {
         // A client must not make its own request lose these.
         if ![header::HOST, header::COOKIE, FORWARDED_FOR, FORWARDED_PROTO].contains(&name) {
             headers.remove(name);
         }
     }
-    for name in HOP_BY_HOP.into_iter().chain([KEEP_ALIVE, PROXY_CONNECTION]) {
+    for name in HOP_BY_HOP.into_iter().chain([KEEP_ALIVE, PROXY_CONNECTION, HTTP2_SETTINGS]) {
         headers.remove(name);
     }
     protocol
@@ -158,6 +166,14 @@ pub(super) fn query_without_credentials(query: &str) -> String {
     kept
 }
 
+/// The name under which browsers return a cookie. They return one without a name, `=a=1`, as `a=1`.
+fn returned_name(cookie: &HeaderValue) -> String {
+    let text = cookie.as_bytes();
+    let begin = text.iter().position(|byte| !(*byte == b'=' || byte.is_ascii_whitespace()));
+    let name = text[begin.unwrap_or(text.len())..].split(|byte| *byte == b'=').next().unwrap_or_default();
+    String::from_utf8_lossy(name).trim().to_owned()
+}
+
 /// Prepares the headers of an app's response. The protocol that the connection has changed to, if it has.
 pub(super) fn prepare_response(headers: &mut HeaderMap, method: Method) -> Option<HeaderValue> {
     let protocol = remove_hop_by_hop(headers);
@@ -171,8 +187,7 @@ pub(super) fn prepare_response(headers: &mut HeaderMap, method: Method) -> Optio
     let set: Vec<_> = headers.get_all(header::SET_COOKIE).iter().cloned().collect();
     headers.remove(header::SET_COOKIE);
     for cookie in set {
-        let name = cookie.as_bytes().split(|byte| *byte == b'=').next().unwrap_or_default();
-        let name = String::from_utf8_lossy(name).trim().to_owned();
+        let name = returned_name(&cookie);
         let is_ours = is_credential(&name) || (method == Method::Path && name == csrf::COOKIE);
         if !is_ours {
             headers.append(header::SET_COOKIE, cookie);
@@ -266,6 +281,21 @@ mod tests {
     }
 
     #[test]
+    fn connections_do_not_go_on_with_http() {
+        for http in ["h2c", "H2C", "websocket, h2c", "HTTP/2.0", "TLS/1.0"] {
+            let mut headers = map(&[
+                ("connection", "Upgrade, HTTP2-Settings"),
+                ("upgrade", http),
+                ("http2-settings", "AAMAAABkAAQAAP__"),
+            ]);
+            assert_eq!(prepare_request(&mut headers, &from(false)), None, "{http}");
+            for gone in ["connection", "upgrade", "http2-settings"] {
+                assert!(!headers.contains_key(gone), "{http}: {gone}");
+            }
+        }
+    }
+
+    #[test]
     fn only_trusted_proxies_name_earlier_clients() {
         let given =
             [("x-forwarded-for", "10.9.9.9"), ("x-forwarded-proto", "http"), ("x-real-ip", "10.9.9.9")];
@@ -285,6 +315,8 @@ mod tests {
             ("set-cookie", "a=1; Path=/"),
             ("set-cookie", "coder_session_token=evil"),
             ("set-cookie", " coder_signed_app_token =evil"),
+            ("set-cookie", "=coder_session_token=evil; Path=/"),
+            ("set-cookie", " = coder_signed_app_token=evil"),
             ("set-cookie", "csrf_token=evil"),
             ("service-worker-allowed", "/"),
             ("clear-site-data", "\"cookies\""),
