@@ -54,7 +54,11 @@ pub struct Grant {
     pub request: AppRequest,
     /// The nil id for visitors who are not signed in.
     pub user_id: UserId,
+    /// The id of the visitor's session or token, for connections that outlive the minute; none without one.
+    pub key_id: Option<String>,
     pub workspace_id: WorkspaceId,
+    /// The owner of the workspace.
+    pub owner_id: UserId,
     pub agent_id: AgentId,
     pub app_url: String,
     /// `simple` or `passthru`.
@@ -67,7 +71,10 @@ pub struct Grant {
 /// What is granted, before it has an end.
 pub struct Granted {
     pub user_id: UserId,
+    pub key_id: Option<String>,
     pub workspace_id: WorkspaceId,
+    /// The owner of the workspace.
+    pub owner_id: UserId,
     pub agent_id: AgentId,
     pub app_url: String,
     pub cors_behavior: String,
@@ -87,7 +94,9 @@ impl Grants {
         let grant = Grant {
             request,
             user_id: granted.user_id,
+            key_id: granted.key_id,
             workspace_id: granted.workspace_id,
+            owner_id: granted.owner_id,
             agent_id: granted.agent_id,
             app_url: granted.app_url,
             cors_behavior: granted.cors_behavior,
@@ -111,6 +120,25 @@ impl Grants {
 }
 
 #[cfg(test)]
+impl Grant {
+    /// A grant of a private app, for tests of what looks at it.
+    pub(super) fn new(request: AppRequest, user_id: UserId, workspace_id: WorkspaceId, agent_id: AgentId) -> Self {
+        Self {
+            request,
+            user_id,
+            key_id: None,
+            workspace_id,
+            owner_id: user_id,
+            agent_id,
+            app_url: String::new(),
+            cors_behavior: "simple".to_owned(),
+            public: false,
+            exp: 0,
+        }
+    }
+}
+
+#[cfg(test)]
 mod tests {
     use super::*;
 
@@ -129,7 +157,9 @@ mod tests {
     fn granted() -> Granted {
         Granted {
             user_id: UserId::NIL,
+            key_id: None,
             workspace_id: WorkspaceId::random(),
+            owner_id: UserId::random(),
             agent_id: AgentId::random(),
             app_url: "http://localhost:8080".to_owned(),
             cors_behavior: "simple".to_owned(),

@@ -10,6 +10,7 @@
 //! | `sign_in.rs` | carries a sign-in from the server's host to the host of an app |
 //! | `sealed_key.rs` | encrypts the key that it carries |
 //! | `proxy.rs` | forwards the request to the agent, and the response back |
+//! | `lasting.rs` | ends what outlives the minute of a token when its visitor may not open the app any more |
 //! | `headers.rs` | what is removed from and added to requests and responses |
 //! | `origins.rs` | which pages may call an app from a script |
 //! | `transport.rs` | HTTP connections to agents |
@@ -18,6 +19,7 @@
 pub mod destination;
 pub mod grant;
 mod headers;
+mod lasting;
 mod origins;
 mod proxy;
 mod resolve;
@@ -31,5 +33,6 @@ mod visitor;
 /// A request without its body: it may be shared while something is awaited.
 pub type Head = http::Request<()>;
 
+pub use lasting::may_still_open;
 pub use proxy::Proxied;
-pub use serve::serve;
+pub use serve::{limit_stranger, serve};

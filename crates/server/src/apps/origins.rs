@@ -13,6 +13,7 @@ use super::{Head, destination};
 use crate::authn::csrf;
 use crate::config::Config;
 use crate::http::Error;
+use crate::http::origin::Encrypted;
 
 const METHODS: HeaderValue = HeaderValue::from_static("GET, HEAD, POST, PUT, PATCH, DELETE, OPTIONS");
 /// Values of `Vary` that belong to the answers about origins.
@@ -55,6 +56,11 @@ fn is_of_same_user(config: &Config, grant: &Grant, request: &Head, origin: &Head
     let name = origin.host_str().and_then(|host| wildcard.label(host));
     let name = name.and_then(|label| SubdomainName::parse(label).ok());
     let own_port = destination::host(request).and_then(port_of);
+    // Whoever sits between a browser and a host of apps could write a page that is loaded without TLS.
+    let is_secure = config.has_secure_cookies() || request.extensions().get::<Encrypted>().is_some();
+    if is_secure && origin.scheme() == "http" {
+        return false;
+    }
     name.is_some_and(|name| name.user == grant.request.username_or_id) && origin.port() == own_port
 }
 
@@ -129,5 +135,52 @@ impl Answers {
             headers.insert(header::ACCESS_CONTROL_ALLOW_ORIGIN, origin.clone());
             headers.insert(header::ACCESS_CONTROL_ALLOW_CREDENTIALS, HeaderValue::from_static("true"));
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use coder_domain::apps::WildcardHost;
+    use coder_domain::ids::{AgentId, UserId, WorkspaceId};
+
+    use super::*;
+    use crate::apps::grant::AppRequest;
+
+    fn is_same(access_url: &str, host: &str, origin: &str) -> bool {
+        let mut config = Config { access_url: Some(access_url.parse().unwrap()), ..Config::default() };
+        config.apps.wildcard = Some(WildcardHost::parse("*.apps.test").unwrap());
+        let request = AppRequest {
+            access_method: Method::Subdomain,
+            base_path: "/".to_owned(),
+            app_prefix: String::new(),
+            username_or_id: "ann".to_owned(),
+            workspace_name_or_id: "dev".to_owned(),
+            agent_name_or_id: String::new(),
+            app_slug_or_port: "web".to_owned(),
+        };
+        let grant = Grant::new(request, UserId::NIL, WorkspaceId::random(), AgentId::random());
+        let head = http::Request::get("/").header("host", host).body(()).unwrap();
+        is_of_same_user(&config, &grant, &head, &HeaderValue::from_str(origin).unwrap())
+    }
+
+    #[test]
+    fn apps_of_one_user_are_of_the_same_user() {
+        let plain = |origin| is_same("http://coder.test:3000", "web--dev--ann.apps.test:3000", origin);
+        assert!(plain("http://other--prod--ann.apps.test:3000"));
+        for foreign in [
+            "http://web--dev--eve.apps.test:3000",
+            "http://web--dev--ann.apps.test",
+            "http://web--dev--ann.evil.test:3000",
+            "null",
+        ] {
+            assert!(!plain(foreign), "{foreign}");
+        }
+    }
+
+    #[test]
+    fn a_page_without_tls_is_no_page_of_the_same_user_over_tls() {
+        let secure = |origin| is_same("https://coder.test", "web--dev--ann.apps.test", origin);
+        assert!(secure("https://other--prod--ann.apps.test"));
+        assert!(!secure("http://other--prod--ann.apps.test"));
     }
 }

@@ -10,10 +10,12 @@ use http::header::{self, HeaderValue};
 use http::{Method as HttpMethod, StatusCode, Version};
 use hyper::upgrade::OnUpgrade;
 use hyper_util::rt::TokioIo;
+use percent_encoding::percent_decode;
 use url::Url;
 
 use super::grant::{Grant, Method};
 use super::headers::{self, Forwarded};
+use super::lasting::{LastingBody, Right, Upgraded};
 use super::origins::Answers;
 use super::{destination, transport};
 use crate::context::App;
@@ -72,7 +74,7 @@ impl Target {
 
     /// The path and query for the app. A path of the template cannot be left.
     fn path_and_query(&self, rest: &str, query: Option<&str>) -> Result<String, Error> {
-        if !self.path.is_empty() && rest.split('/').any(is_dots) {
+        if !self.path.is_empty() && has_dots(rest) {
             return Err(Error::bad_request("The path may not contain dot segments."));
         }
         let query = query.map(headers::query_without_credentials).filter(|query| !query.is_empty());
@@ -81,12 +83,27 @@ impl Target {
     }
 }
 
-/// Whether a segment is `.` or `..`, escaped or not.
-fn is_dots(segment: &str) -> bool {
-    let plain = segment.to_ascii_lowercase().replace("%2e", ".").replace("%5c", "\\").replace("%3b", ";");
-    // Some servers read a backslash as a slash, and drop what follows a semicolon.
-    let mut parts = plain.split('\\').map(|part| part.split(';').next().unwrap_or_default());
-    parts.any(|part| matches!(part, "." | ".."))
+/// Times that a path may be escaped.
+const ESCAPED: usize = 3;
+
+/// Whether a path has a segment `.` or `..`, escaped or not.
+fn has_dots(path: &str) -> bool {
+    let mut plain = path.as_bytes().to_vec();
+    for _ in 0..=ESCAPED {
+        // Some servers read a backslash as a slash, and drop what follows a semicolon.
+        let segments = plain.split(|byte| matches!(byte, b'/' | b'\\'));
+        let mut names = segments.map(|segment| segment.split(|byte| *byte == b';').next().unwrap_or_default());
+        if names.any(|name| matches!(name, b"." | b"..")) {
+            return true;
+        }
+        // Many decode a path before they split it, and some decode it twice.
+        let decoded: Vec<u8> = percent_decode(&plain).collect();
+        if decoded.len() == plain.len() {
+            return false;
+        }
+        plain = decoded;
+    }
+    true
 }
 
 /// Forwards a request whose path below the app is `rest`.
@@ -103,15 +120,19 @@ pub(super) async fn forward(
     }
     let method = grant.request.access_method;
     let path = target.path_and_query(rest, request.uri().query())?;
-    let uri = transport::uri(grant.agent_id, target.tls, target.port, &path)
+    let uri = transport::uri(grant.owner_id, grant.agent_id, target.tls, target.port, &path)
         .map_err(|_| Error::bad_request("The path is not valid."))?;
     let host = destination::host(&request).and_then(|host| HeaderValue::from_str(host).ok());
     let peer = Peer::of(&request, &app.config.proxies);
     let from = forwarded(app, &request, peer);
     let protocol = headers::prepare_request(request.headers_mut(), &from);
     let client_end = request.extensions_mut().remove::<OnUpgrade>().filter(|_| protocol.is_some());
-    let permit = match &client_end {
-        Some(_) => Some(app.apps.upgrades.admit(peer.address).ok_or_else(too_many_upgrades)?),
+    let right = Right::of(app, grant);
+    let lasting = match &client_end {
+        Some(_) => {
+            let permit = app.apps.upgrades.admit(peer.address).ok_or_else(too_many_upgrades)?;
+            Some((permit, Upgraded::begin(right.clone(), grant).await?))
+        }
         None => None,
     };
     let (mut parts, body) = request.into_parts();
@@ -120,7 +141,11 @@ pub(super) async fn forward(
     if let Some(host) = host {
         parts.headers.insert(header::HOST, host);
     }
-    let sent = app.apps.transport.request(Request::from_parts(parts, body)).await;
+    let mut ended = Box::pin(right.ended_slowly());
+    let sent = tokio::select! {
+        sent = app.apps.transport.request(Request::from_parts(parts, body)) => sent,
+        () = ended.as_mut() => return Err(Error::not_found()),
+    };
     let (mut parts, body) = sent.map_err(|error| unreachable(grant, &error))?.into_parts();
     let protocol = headers::prepare_response(&mut parts.headers, method);
     if let Some(answers) = answers {
@@ -129,7 +154,9 @@ pub(super) async fn forward(
     parts.version = Version::HTTP_11;
     let mut response = if parts.status == StatusCode::SWITCHING_PROTOCOLS {
         let app_end = parts.extensions.remove::<OnUpgrade>();
-        let (Some(client_end), Some(app_end), Some(protocol)) = (client_end, app_end, protocol) else {
+        let (Some(client_end), Some((permit, upgraded)), Some(app_end), Some(protocol)) =
+            (client_end, lasting, app_end, protocol)
+        else {
             return Err(bad_gateway("The app changed to another protocol, which nobody asked for."));
         };
         parts.headers.insert(header::CONNECTION, HeaderValue::from_static("Upgrade"));
@@ -139,12 +166,13 @@ pub(super) async fn forward(
             let _held = (permit, counted);
             tokio::select! {
                 () = copy(client_end, app_end) => {}
+                () = upgraded.ended() => {}
                 () = soft.cancelled() => {}
             }
         });
         Response::from_parts(parts, Body::empty())
     } else {
-        Response::from_parts(parts, Body::new(body))
+        Response::from_parts(parts, Body::new(LastingBody::new(body, ended)))
     };
     response.extensions_mut().insert(Proxied);
     response.extensions_mut().insert(Watched);
@@ -192,7 +220,9 @@ fn too_many_upgrades() -> Error {
 fn unreachable(grant: &Grant, error: &hyper_util::client::legacy::Error) -> Error {
     let dial = error_chain::causes(error).find_map(|cause| cause.downcast_ref::<DialError>());
     match dial {
-        Some(dial @ (DialError::TooManyConnections | DialError::AgentTooBusy)) => {
+        Some(
+            dial @ (DialError::TooManyConnections | DialError::AgentTooBusy | DialError::OwnerTooBusy),
+        ) => {
             return Error::new(StatusCode::SERVICE_UNAVAILABLE, "The app cannot be reached.").detail(dial);
         }
         Some(dial) => return bad_gateway(dial),
@@ -243,7 +273,9 @@ mod tests {
     fn path_of_a_template_is_not_left() {
         let inside = Target::of("http://localhost:8080/public").ok().unwrap();
         let path = |rest| inside.path_and_query(rest, Some("a=1")).ok();
-        assert_eq!(path("/x/..y"), Some("/public/x/..y?a=1".to_owned()));
+        for kept in ["/x/..y", "/%2525", "/a%2Fb", "/...", "/a%00b"] {
+            assert_eq!(path(kept), Some(format!("/public{kept}?a=1")));
+        }
         for outside in [
             "/..",
             "/../private",
@@ -254,6 +286,12 @@ mod tests {
             "/%2e%2e%5cb",
             "/./x",
             "/..%3bx/",
+            "/..%2fprivate",
+            "/x%2F%2e%2e%2Fprivate",
+            "/%252e%252e/private",
+            "/..%255cprivate",
+            "/%25252e%25252e/private",
+            "/%2525252525",
         ] {
             assert_eq!(path(outside), None, "{outside}");
         }

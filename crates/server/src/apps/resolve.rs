@@ -70,12 +70,10 @@ async fn find_content(
         return Ok(Content::Nothing);
     };
     let port = Port::parse(&request.app_slug_or_port).filter(|_| request.access_method == Method::Subdomain);
+    let most = template.settings.max_port_share_level.parse().unwrap_or(SharingLevel::Owner);
     let found = match port {
-        Some(port) => {
-            let most = template.settings.max_port_share_level.parse().unwrap_or(SharingLevel::Owner);
-            find_port(tx, request, workspace, agents, port, most).await?
-        }
-        None => find_app(tx, request, agents).await?,
+        Some(port) => find_port(tx, request, workspace, agents, port, most).await?,
+        None => find_app(tx, request, agents, most).await?,
     };
     let Some((agent, url, level)) = found else { return Ok(Content::Nothing) };
     let (status, _) = resources::connection(&agent, app.now());
@@ -109,7 +107,12 @@ async fn find_port(
     Ok(Some((agent, port.url(), level)))
 }
 
-async fn find_app(tx: &mut Tx, request: &AppRequest, agents: Vec<Agent>) -> Result<Option<FoundUrl>, Error> {
+async fn find_app(
+    tx: &mut Tx,
+    request: &AppRequest,
+    agents: Vec<Agent>,
+    most: SharingLevel,
+) -> Result<Option<FoundUrl>, Error> {
     let ids: Vec<_> = agents.iter().map(|agent| agent.id).collect();
     let apps = agents::list_apps(tx, &ids).await?;
     let has_url = |app: &&agents::App| !app.definition.external && !app.definition.url.is_empty();
@@ -122,7 +125,9 @@ async fn find_app(tx: &mut Tx, request: &AppRequest, agents: Vec<Agent>) -> Resu
     let is_bound = !wanted.is_empty() && request.access_method == Method::Path;
     let agent = named.or_else(|| agents.iter().find(|agent| !is_bound && on_agent(agent).is_some()));
     let Some((agent, app)) = agent.and_then(|agent| Some((agent, on_agent(agent)?))) else { return Ok(None) };
-    let level = app.definition.sharing_level.parse().unwrap_or(SharingLevel::Owner);
+    let level: SharingLevel = app.definition.sharing_level.parse().unwrap_or(SharingLevel::Owner);
+    // Apps of a sub-agent are not the template's: whoever is in the workspace made them, as ports are shared.
+    let level = if agent.parent_id.is_some() { level.min(most) } else { level };
     Ok(Some((agent.clone(), app.definition.url.clone(), level)))
 }
 

@@ -17,6 +17,8 @@ use super::resolve::{self, Content};
 use super::{Head, sign_in, visitor};
 use crate::authn::{cookies, session};
 use crate::context::App;
+use crate::http::limits::{Client, Group};
+use crate::http::peer::Peer;
 use crate::http::{Error, Result};
 use crate::pages;
 use crate::routes::workspaces::find::object;
@@ -95,7 +97,7 @@ async fn open(app: &App, wanted: AppRequest, rest: &str, request: Head, body: Bo
         Some(grant) => (grant, None),
         None => match authorize(app, wanted, &request).await? {
             Ok(granted) => granted,
-            Err(sign_in) => return Ok(sign_in),
+            Err(answer) => return Ok(answer),
         },
     };
     origins::refuse_foreign(&app.config, &grant, &request)?;
@@ -122,7 +124,7 @@ async fn open(app: &App, wanted: AppRequest, rest: &str, request: Head, body: Bo
 
 type Issued = (Grant, Option<HeaderValue>);
 
-/// Looks whether the visitor may open the app. The inner error redirects a visitor who is not signed in.
+/// Looks whether the visitor may open the app. The inner error is the answer to a visitor who is not signed in.
 async fn authorize(
     app: &App,
     wanted: AppRequest,
@@ -130,6 +132,11 @@ async fn authorize(
 ) -> Result<std::result::Result<Issued, Response>> {
     let method = wanted.access_method;
     let visitor = visitor::find(app, method, request).await?;
+    if visitor.is_none()
+        && let Some(refused) = limit_stranger(app, request)
+    {
+        return Ok(Err(refused));
+    }
     let rules = app.config.apps.path_rules;
     let found = resolve::find(app, &mut app.store.reader().await?, &wanted).await?;
     let sign_in = || match method {
@@ -168,7 +175,9 @@ async fn authorize(
     }
     let granted = Granted {
         user_id: visitor.as_ref().map_or(UserId::NIL, |caller| caller.user.id),
+        key_id: visitor.as_ref().map(|caller| caller.key.id.clone()),
         workspace_id: found.workspace.id,
+        owner_id: found.workspace.owner_id,
         agent_id: content.agent.id,
         app_url: content.url,
         cors_behavior: content.cors_behavior,
@@ -178,6 +187,13 @@ async fn authorize(
     let (path, lifetime) = (&grant.request.base_path, grant::LIFETIME.as_secs());
     let cookie = cookies::signed_app_token(grant::COOKIE, &token, path, lifetime, &app.config);
     Ok(Ok((grant, cookie)))
+}
+
+/// 429 when visitors of this network who are not signed in have asked for too much. Whoever has a token of an app is not counted.
+pub fn limit_stranger(app: &App, request: &Head) -> Option<Response> {
+    let peer = request.extensions().get::<Peer>()?;
+    let verdict = app.rates.count(Group::Apps, Client::Network(peer.network()), None, app.now())?;
+    (!verdict.allowed).then(|| verdict.refuse())
 }
 
 /// 404 for what does not exist and what may not be seen.

@@ -9,7 +9,7 @@ use std::task::{Context, Poll};
 use std::time::Duration;
 
 use axum::body::Body;
-use coder_domain::ids::AgentId;
+use coder_domain::ids::{AgentId, UserId};
 use coder_wire::bytes::BoxedStream;
 use http::Uri;
 use hyper_util::client::legacy::Client;
@@ -57,10 +57,18 @@ pub(super) fn new(node: Arc<ServerNode>) -> Transport {
         .build(Connector { node, tls: TlsConnector::from(Arc::new(tls)) })
 }
 
-/// The address of a port, as the transport takes it. Its host is an agent's id and never a name that is looked up.
-pub(super) fn uri(agent: AgentId, tls: bool, port: u16, path_and_query: &str) -> Result<Uri, http::Error> {
+/// The address of a port, as the transport takes it. Its host is an agent's id and never a name that is looked up; its user is
+/// the owner of the workspace.
+pub(super) fn uri(
+    owner: UserId,
+    agent: AgentId,
+    tls: bool,
+    port: u16,
+    path_and_query: &str,
+) -> Result<Uri, http::Error> {
+    let authority = format!("{owner}@{agent}:{port}");
     let scheme = if tls { "https" } else { "http" };
-    Uri::builder().scheme(scheme).authority(format!("{agent}:{port}")).path_and_query(path_and_query).build()
+    Uri::builder().scheme(scheme).authority(authority).path_and_query(path_and_query).build()
 }
 
 /// Connects to ports of agents.
@@ -91,7 +99,9 @@ impl Connector {
     async fn connect(&self, to: &Uri) -> Result<BoxedStream, ConnectError> {
         let agent: AgentId = to.host().unwrap_or_default().parse()?;
         let port = to.port_u16().ok_or("the address has no port")?;
-        let stream = self.node.dial(agent, port).await?;
+        let owner = to.authority().and_then(|authority| authority.as_str().split_once('@'));
+        let owner: UserId = owner.ok_or("the address has no owner")?.0.parse()?;
+        let stream = self.node.dial(owner, agent, port).await?;
         if to.scheme_str() != Some("https") {
             return Ok(Box::new(stream));
         }

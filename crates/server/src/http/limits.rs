@@ -21,6 +21,8 @@ use super::error::Error;
 const WINDOW_SECONDS: i64 = 60;
 /// Paths of one client with counters of their own. An office behind one address needs some for each person.
 const CLIENT_PATHS: u32 = 4096;
+/// All apps together, as a multiple of the limit for one path of the API: a page has many parts.
+const APPS: u32 = 10;
 /// Number of locks. All counters of a client are behind one of them.
 const SHARDS: usize = 16;
 /// Most counters of paths in one window and shard, and most clients; about 20 bytes each.
@@ -28,7 +30,7 @@ const SHARD_COUNTERS: usize = 16 << 10;
 /// Counters of a shard that further clients share when it is full.
 const BUCKETS: u64 = 4096;
 
-/// The three limiters (http-api 1.9).
+/// What is limited apart (http-api 1.9).
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Group {
     /// All of `/api/v2`.
@@ -37,6 +39,8 @@ pub enum Group {
     Login,
     /// Uploads and downloads.
     Files,
+    /// Apps and terminals, for visitors who are not signed in.
+    Apps,
 }
 
 /// The client whose requests are counted together.
@@ -51,7 +55,7 @@ pub enum Client {
 /// Counts requests.
 #[derive(Debug)]
 pub struct RateLimits {
-    limits: Option<[u32; 3]>,
+    limits: Option<[u32; 4]>,
     keys: RandomState,
     shards: [Mutex<Counters>; SHARDS],
 }
@@ -86,6 +90,7 @@ impl RateLimits {
             limits.api_per_minute,
             limits.login_per_minute,
             limits.files_per_minute,
+            limits.api_per_minute.saturating_mul(APPS),
         ]);
         Self { limits, keys: RandomState::new(), shards: Default::default() }
     }

@@ -32,6 +32,9 @@ pub enum SocketError {
     /// The soft stop.
     #[error("the server stops")]
     Stopping,
+    /// The right to read has ended, or may have changed.
+    #[error("the right to read may have ended")]
+    Revoked,
     /// It ended without a closing handshake.
     #[error("the connection broke")]
     Broken(#[from] WsError),
@@ -43,11 +46,16 @@ pub struct TextSocket {
     ping: Interval,
     answered: bool,
     stop: CancellationToken,
+    revoked: CancellationToken,
 }
 
 impl TextSocket {
-    /// Takes over a connection after its upgrade. `stop` ends it.
-    pub async fn new(connection: WebSocketConnection, stop: CancellationToken) -> Self {
+    /// Takes over a connection after its upgrade. `stop` and `revoked` end it.
+    pub async fn new(
+        connection: WebSocketConnection,
+        stop: CancellationToken,
+        revoked: CancellationToken,
+    ) -> Self {
         let config = WebSocketConfig::default()
             .read_buffer_size(1 << 10)
             .write_buffer_size(16 << 10)
@@ -57,7 +65,7 @@ impl TextSocket {
         let socket = WebSocketStream::from_raw_socket(connection, Role::Server, Some(config)).await;
         let mut ping = interval_at(Instant::now() + PING_EVERY, PING_EVERY);
         ping.set_missed_tick_behavior(MissedTickBehavior::Delay);
-        Self { socket, ping, answered: true, stop }
+        Self { socket, ping, answered: true, stop, revoked }
     }
 
     /// Queues a text.
@@ -87,6 +95,7 @@ impl TextSocket {
             tokio::select! {
                 woken = wake.as_mut() => return Ok(woken),
                 () = self.stop.cancelled() => return Err(SocketError::Stopping),
+                () = self.revoked.cancelled() => return Err(SocketError::Revoked),
                 message = self.socket.next() => match message {
                     None | Some(Ok(Message::Close(_))) => return Err(SocketError::Left),
                     Some(Ok(Message::Pong(_))) => self.answered = true,
@@ -105,13 +114,16 @@ impl TextSocket {
         }
     }
 
-    /// Closes the socket: 1000 when everything was sent (`None`), 1001 when the server stops, 1011 after another error. A peer that
-    /// left gets nothing.
+    /// Closes the socket: 1000 when everything was sent (`None`), 1001 when the server stops, 1008 without the right, 1011 after
+    /// another error. A peer that left gets nothing.
     pub async fn close(mut self, error: Option<&(dyn std::error::Error + Send + Sync + 'static)>) {
         let frame = match error.map(|error| error.downcast_ref::<SocketError>()) {
             None => CloseFrame { code: CloseCode::Normal, reason: "done".into() },
             Some(Some(SocketError::Stopping)) => {
                 CloseFrame { code: CloseCode::Away, reason: "the server stops".into() }
+            }
+            Some(Some(SocketError::Revoked)) => {
+                CloseFrame { code: CloseCode::Policy, reason: "your right to read may have ended".into() }
             }
             Some(Some(SocketError::Left | SocketError::Silent | SocketError::Broken(_))) => return,
             Some(None) => CloseFrame { code: CloseCode::Error, reason: "internal error".into() },

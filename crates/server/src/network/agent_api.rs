@@ -4,7 +4,7 @@ use std::future::pending;
 
 use bytes::Bytes;
 use coder_api::agents::ListeningPorts;
-use coder_domain::ids::AgentId;
+use coder_domain::ids::{AgentId, UserId};
 use http::{Request, StatusCode, header};
 use http_body_util::{BodyExt as _, Empty, Limited};
 use hyper::client::conn::http1;
@@ -35,13 +35,22 @@ pub enum Error {
 ///
 /// # Errors
 /// [`Error`].
-pub async fn listening_ports(node: &ServerNode, agent: AgentId) -> Result<ListeningPorts, Error> {
-    let body = get(node, agent, "/api/v0/listening-ports").await?;
+pub async fn listening_ports(
+    node: &ServerNode,
+    owner: UserId,
+    agent: AgentId,
+) -> Result<ListeningPorts, Error> {
+    let body = get(node, owner, agent, "/api/v0/listening-ports").await?;
     serde_json::from_slice(&body).map_err(|error| Error::Body(error.into()))
 }
 
-async fn get(node: &ServerNode, agent: AgentId, path: &'static str) -> Result<Bytes, Error> {
-    let stream = node.dial(agent, PORT).await?;
+async fn get(
+    node: &ServerNode,
+    owner: UserId,
+    agent: AgentId,
+    path: &'static str,
+) -> Result<Bytes, Error> {
+    let stream = node.dial(owner, agent, PORT).await?;
     let (mut sender, connection) =
         http1::Builder::new().max_buf_size(HEAD).handshake(TokioIo::new(stream)).await?;
     let request = Request::get(path).header(header::HOST, "agent").body(Empty::<Bytes>::new());

@@ -6,6 +6,7 @@
 pub mod access;
 pub mod agent_api;
 pub mod derp_map;
+pub mod reading;
 pub mod resume_token;
 pub mod revoke;
 pub mod server_node;

@@ -1,4 +1,4 @@
-//! Disconnects users from agents that they may not reach any more. Their agents forget them at once, which ends every
+//! Disconnects users from agents and apps that they may not reach any more. Agents forget them at once, which ends every
 //! connection inside the tunnel.
 
 use std::collections::BTreeSet;
@@ -7,7 +7,8 @@ use coder_domain::ids::UserId;
 use coder_store::{Error, tokens};
 
 use super::access::{find_place, may_connect};
-use super::user_connections::UserConnection;
+use super::user_connections::{Target, UserConnection};
+use crate::apps::may_still_open;
 use crate::authn::session;
 use crate::context::App;
 
@@ -17,8 +18,9 @@ use crate::context::App;
 /// Only when the database fails. Expired and deleted tokens are found later by [`ended_tokens`].
 pub async fn users(app: &App, users: &[UserId]) -> Result<(), Error> {
     for connection in app.network.users.matching(|connection| users.contains(&connection.user)) {
-        // One that reaches several agents connects again, and each of its tunnels is authorized anew.
-        if connection.agent.is_none() || !is_allowed(app, &connection).await? {
+        // These begin again, and what they reach is authorized anew.
+        let begins_again = matches!(connection.target, Target::OwnAgents | Target::Reading);
+        if begins_again || !is_allowed(app, &connection).await? {
             revoke(&connection);
         }
     }
@@ -49,10 +51,14 @@ pub async fn ended_tokens(app: &App) -> Result<(), Error> {
     }
     let ended: BTreeSet<_> =
         tokens::list_ended(&mut app.store.reader().await?, &known, app.now()).await?.into_iter().collect();
-    for connection in app.network.users.matching(|connection| ended.contains(&*connection.token)) {
+    for connection in app.network.users.matching(|connection| is_one_of(connection, &ended)) {
         revoke(&connection);
     }
     Ok(())
+}
+
+fn is_one_of(connection: &UserConnection, ended: &BTreeSet<String>) -> bool {
+    connection.token.as_ref().is_some_and(|token| ended.contains(&**token))
 }
 
 /// Whether a connection may go on.
@@ -61,15 +67,24 @@ pub async fn ended_tokens(app: &App) -> Result<(), Error> {
 /// Only when the database fails.
 pub async fn is_allowed(app: &App, connection: &UserConnection) -> Result<bool, Error> {
     let mut tx = app.store.reader().await?;
-    let Some(subject) = session::find_subject(&mut tx, &connection.token, app.now()).await? else {
-        return Ok(false);
+    let subject = match &connection.token {
+        Some(token) => session::find_subject(&mut tx, token, app.now()).await?,
+        None => None,
     };
-    let Some(agent) = connection.agent else { return Ok(true) };
-    let found = find_place(&mut tx, agent).await?;
-    Ok(found.is_some_and(|(_, workspace)| may_connect(&subject, &workspace)))
+    if subject.is_none() && connection.token.is_some() {
+        return Ok(false);
+    }
+    match &connection.target {
+        Target::OwnAgents | Target::Reading => Ok(subject.is_some()),
+        Target::Agent(agent) => {
+            let found = find_place(&mut tx, *agent).await?;
+            Ok(found.zip(subject).is_some_and(|((_, workspace), subject)| may_connect(&subject, &workspace)))
+        }
+        Target::App(request) => may_still_open(app, &mut tx, request, subject.as_ref()).await,
+    }
 }
 
 fn revoke(connection: &UserConnection) {
-    tracing::info!(user_id = %connection.user, agent_id = ?connection.agent, "ended a user's connection to an agent");
+    tracing::info!(user_id = %connection.user, reaches = ?connection.target, "ended a user's connection");
     connection.revoked.cancel();
 }

@@ -12,7 +12,7 @@ use std::task::{Context, Poll};
 use std::time::Duration;
 
 use coder_domain::backoff::Backoff;
-use coder_domain::ids::AgentId;
+use coder_domain::ids::{AgentId, UserId};
 use coder_tailnet::address;
 use coder_tailnet::controller::{Controller, Handle};
 use coder_tailnet::coordinator::Authorization;
@@ -35,8 +35,9 @@ const REACHABLE_TIMEOUT: Duration = Duration::from_secs(15);
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(15);
 /// Bytes that wait in memory between this node and the relay, in each direction.
 const PIPE: usize = 256 << 10;
-/// Bytes that may wait in each direction of one connection.
+/// Bytes that may wait in each direction of one connection, and of one that is over the limit for those.
 const TCP_BUFFER: usize = 256 << 10;
+const SMALL_TCP_BUFFER: usize = 32 << 10;
 /// Requests to the coordinator that wait.
 const REQUESTS: usize = 64;
 const FIRST_DELAY: Duration = Duration::from_millis(100);
@@ -49,15 +50,25 @@ pub struct Limits {
     pub agents: usize,
     /// Connections to one agent.
     pub agent_connections: usize,
-    /// Connections to all agents.
+    /// Connections to all agents. The workspaces of one owner have at most half of them, those of two a third each, and so on.
     pub connections: usize,
+    /// Connections with large buffers to all agents, and to those of one owner. They are the fast ones.
+    pub fast: usize,
+    pub owner_fast: usize,
     /// An agent without connections is forgotten after this.
     pub idle: Duration,
 }
 
 impl Default for Limits {
     fn default() -> Self {
-        Self { agents: 4096, agent_connections: 256, connections: 4096, idle: Duration::from_secs(30 * 60) }
+        Self {
+            agents: 4096,
+            agent_connections: 256,
+            connections: 4096,
+            fast: 256,
+            owner_fast: 32,
+            idle: Duration::from_secs(30 * 60),
+        }
     }
 }
 
@@ -68,6 +79,10 @@ pub enum DialError {
     TooManyConnections,
     #[error("this agent has too many connections from the server; close some of its apps and terminals")]
     AgentTooBusy,
+    #[error(
+        "the workspaces of this owner have too many connections from the server; close some of their apps and terminals"
+    )]
+    OwnerTooBusy,
     #[error("the agent does not answer: it may be offline, or its network may block the server")]
     Unreachable(#[source] node::Error),
     #[error("nothing listens on port {0} in the workspace")]
@@ -102,7 +117,15 @@ struct Agents {
 #[derive(Debug, Default)]
 struct Table {
     agents: HashMap<AgentId, Usage>,
+    owners: HashMap<UserId, OwnerUsage>,
     connections: usize,
+    fast: usize,
+}
+
+#[derive(Debug, Default)]
+struct OwnerUsage {
+    connections: usize,
+    fast: usize,
 }
 
 #[derive(Clone, Copy, Debug)]
@@ -116,7 +139,9 @@ struct Usage {
 #[derive(Debug)]
 struct Lease {
     agents: Arc<Agents>,
+    owner: UserId,
     agent: AgentId,
+    is_fast: bool,
 }
 
 /// A connection to a port of an agent.
@@ -133,17 +158,18 @@ impl ServerNode {
         Self { relay, hub, limits, running: OnceLock::new() }
     }
 
-    /// Connects to a port of an agent. The caller has checked that somebody may.
+    /// Connects to a port of an agent in a workspace of `owner`. The caller has checked that somebody may.
     ///
     /// # Errors
     /// [`DialError`].
-    pub async fn dial(&self, agent: AgentId, port: u16) -> Result<AgentStream, DialError> {
+    pub async fn dial(&self, owner: UserId, agent: AgentId, port: u16) -> Result<AgentStream, DialError> {
         let running = self.running.get_or_init(|| self.start());
-        let lease = Lease::take(&running.agents, agent, self.limits)?;
+        let lease = Lease::take(&running.agents, owner, agent, self.limits)?;
         let address = address::of(agent.0);
         let reachable = running.node.wait_reachable(address, REACHABLE_TIMEOUT).await;
         reachable.map_err(DialError::Unreachable)?;
-        let connected = running.node.connect(SocketAddrV6::new(address, port, 0, 0));
+        let buffer = if lease.is_fast { TCP_BUFFER } else { SMALL_TCP_BUFFER };
+        let connected = running.node.connect_with(SocketAddrV6::new(address, port, 0, 0), Some(buffer));
         match timeout(CONNECT_TIMEOUT, connected).await {
             Ok(Ok(stream)) => Ok(AgentStream { stream, _lease: lease }),
             Ok(Err(error @ node::Error::Connect(_))) => Err(DialError::Refused(port, error)),
@@ -247,10 +273,20 @@ impl Agents {
 }
 
 impl Lease {
-    fn take(agents: &Arc<Agents>, agent: AgentId, limits: Limits) -> Result<Self, DialError> {
+    fn take(
+        agents: &Arc<Agents>,
+        owner: UserId,
+        agent: AgentId,
+        limits: Limits,
+    ) -> Result<Self, DialError> {
         let mut table = agents.table.lock();
-        if table.connections >= limits.connections {
+        let free = limits.connections.saturating_sub(table.connections);
+        if free == 0 {
             return Err(DialError::TooManyConnections);
+        }
+        let of_owner = table.owners.get(&owner).map_or((0, 0), |usage| (usage.connections, usage.fast));
+        if of_owner.0 >= free {
+            return Err(DialError::OwnerTooBusy);
         }
         let is_new = !table.agents.contains_key(&agent);
         if is_new && table.agents.len() >= limits.agents {
@@ -264,12 +300,17 @@ impl Lease {
             return Err(DialError::AgentTooBusy);
         }
         usage.connections += 1;
+        let is_fast = table.fast < limits.fast && of_owner.1 < limits.owner_fast;
+        let of_owner = table.owners.entry(owner).or_default();
+        of_owner.connections += 1;
+        of_owner.fast += usize::from(is_fast);
         table.connections += 1;
+        table.fast += usize::from(is_fast);
         drop(table);
         if is_new {
             agents.changed.notify_one();
         }
-        Ok(Self { agents: Arc::clone(agents), agent })
+        Ok(Self { agents: Arc::clone(agents), owner, agent, is_fast })
     }
 }
 
@@ -277,6 +318,14 @@ impl Drop for Lease {
     fn drop(&mut self) {
         let mut table = self.agents.table.lock();
         table.connections -= 1;
+        table.fast -= usize::from(self.is_fast);
+        if let Some(usage) = table.owners.get_mut(&self.owner) {
+            usage.connections -= 1;
+            usage.fast -= usize::from(self.is_fast);
+            if usage.connections == 0 {
+                table.owners.remove(&self.owner);
+            }
+        }
         if let Some(usage) = table.agents.get_mut(&self.agent) {
             usage.connections -= 1;
             usage.idle_since = Instant::now();
@@ -342,15 +391,25 @@ impl AsyncWrite for AgentStream {
 mod tests {
     use super::*;
 
-    const LIMITS: Limits =
-        Limits { agents: 2, agent_connections: 2, connections: 3, idle: Duration::from_secs(60) };
+    const LIMITS: Limits = Limits {
+        agents: 2,
+        agent_connections: 2,
+        connections: 3,
+        fast: 10,
+        owner_fast: 10,
+        idle: Duration::from_secs(60),
+    };
+
+    fn take(agents: &Arc<Agents>, agent: AgentId) -> Result<Lease, DialError> {
+        Lease::take(agents, UserId::random(), agent, LIMITS)
+    }
 
     #[tokio::test(start_paused = true)]
     async fn idle_agents_are_forgotten_and_used_ones_kept() {
         let agents = Arc::<Agents>::default();
         let (used, idle) = (AgentId::random(), AgentId::random());
-        let kept = Lease::take(&agents, used, LIMITS).unwrap();
-        drop(Lease::take(&agents, idle, LIMITS).unwrap());
+        let kept = take(&agents, used).unwrap();
+        drop(take(&agents, idle).unwrap());
         let changes = agents.changes(&HashSet::new(), LIMITS.idle);
         assert_eq!(changes.added.len(), 2);
         assert_eq!(changes.next, Some(Instant::now() + LIMITS.idle));
@@ -366,7 +425,7 @@ mod tests {
     async fn connections_and_agents_are_bounded() {
         let agents = Arc::<Agents>::default();
         let (first, second, third) = (AgentId::random(), AgentId::random(), AgentId::random());
-        let take = |agent| Lease::take(&agents, agent, LIMITS);
+        let take = |agent| take(&agents, agent);
         let held = (take(first).unwrap(), take(first).unwrap());
         assert!(matches!(take(first), Err(DialError::AgentTooBusy)));
         let other = take(second).unwrap();
@@ -378,5 +437,24 @@ mod tests {
         let _third = take(third).unwrap();
         assert!(!agents.table.lock().agents.contains_key(&second));
         assert_eq!(agents.table.lock().connections, 2);
+    }
+
+    #[tokio::test]
+    async fn workspaces_of_one_owner_leave_connections_for_others() {
+        let agents = Arc::<Agents>::default();
+        let limits = Limits { agents: 1000, connections: 60, fast: 12, owner_fast: 8, ..LIMITS };
+        let fill = |owner| -> Vec<_> {
+            std::iter::from_fn(|| Lease::take(&agents, owner, AgentId::random(), limits).ok()).collect()
+        };
+        let owners = [(); 4].map(|()| UserId::random());
+        let held = owners.map(fill);
+        assert_eq!(held.each_ref().map(Vec::len), [30, 15, 8, 4]);
+        let fast = held.each_ref().map(|leases| leases.iter().filter(|lease| lease.is_fast).count());
+        assert_eq!(fast, [8, 4, 0, 0]);
+        let more = Lease::take(&agents, owners[0], AgentId::random(), limits);
+        assert!(matches!(more, Err(DialError::OwnerTooBusy)));
+        drop(held);
+        let table = agents.table.lock();
+        assert_eq!((table.owners.len(), table.connections, table.fast), (0, 0, 0));
     }
 }

@@ -1,4 +1,5 @@
-//! The users that are connected to the coordinator here, so that each is disconnected when the right to connect ends.
+//! What users have open here: connections to the coordinator, terminals, connections of apps, and what is followed. Each ends when
+//! the right to it ends.
 
 use std::collections::{BTreeSet, HashMap};
 use std::sync::Arc;
@@ -7,15 +8,30 @@ use coder_domain::ids::{AgentId, UserId};
 use parking_lot::{Mutex, MutexGuard};
 use tokio_util::sync::CancellationToken;
 
+use crate::apps::grant::AppRequest;
+
+/// What a connection reaches.
+#[derive(Clone, Debug)]
+pub enum Target {
+    /// All agents of the user's workspaces.
+    OwnAgents,
+    /// One agent.
+    Agent(AgentId),
+    /// A log or something that is watched.
+    Reading,
+    /// An app.
+    App(Arc<AppRequest>),
+}
+
 /// A user's connection.
 #[derive(Clone, Debug)]
 pub struct UserConnection {
-    /// The user.
+    /// The user; the nil id for a visitor of an app who is not signed in.
     pub user: UserId,
-    /// The id of the token that it authenticated with.
-    pub token: Arc<str>,
-    /// The only agent that it may reach; `None` for all agents of the user's workspaces.
-    pub agent: Option<AgentId>,
+    /// The id of the token that it authenticated with; none for a visitor who is not signed in.
+    pub token: Option<Arc<str>>,
+    /// What it may reach.
+    pub target: Target,
     /// Fires when it may not go on.
     pub revoked: CancellationToken,
 }
@@ -41,8 +57,14 @@ pub struct Registration {
     id: u64,
 }
 
+impl UserConnection {
+    const fn is_counted(&self) -> bool {
+        matches!(self.target, Target::OwnAgents | Target::Agent(_))
+    }
+}
+
 impl UserConnections {
-    /// An empty list with at most `most` connections of each user.
+    /// An empty list with at most `most` connections of each user to agents. Others are bounded elsewhere.
     #[must_use]
     pub fn new(most: usize) -> Self {
         Self { open: Arc::default(), most }
@@ -52,11 +74,13 @@ impl UserConnections {
     #[must_use]
     pub fn add(&self, connection: UserConnection) -> Option<Registration> {
         let mut open = self.open();
-        let count = open.counts.entry(connection.user).or_insert(0);
-        if *count >= self.most {
-            return None;
+        if connection.is_counted() {
+            let count = open.counts.entry(connection.user).or_insert(0);
+            if *count >= self.most {
+                return None;
+            }
+            *count += 1;
         }
-        *count += 1;
         let id = open.next;
         open.next += 1;
         open.connections.insert(id, connection);
@@ -74,20 +98,21 @@ impl UserConnections {
     #[must_use]
     pub fn tokens(&self) -> Vec<String> {
         let tokens: BTreeSet<_> =
-            self.open().connections.values().map(|connection| Arc::clone(&connection.token)).collect();
+            self.open().connections.values().filter_map(|connection| connection.token.clone()).collect();
         tokens.into_iter().map(|token| token.to_string()).collect()
     }
 
     /// Whether a user has a connection here.
     #[must_use]
     pub fn has_user(&self, user: UserId) -> bool {
-        self.open().counts.contains_key(&user)
+        let open = self.open();
+        open.counts.contains_key(&user) || open.connections.values().any(|connection| connection.user == user)
     }
 
-    /// Connections now.
+    /// Connections to agents now.
     #[must_use]
     pub fn len(&self) -> usize {
-        self.open().connections.len()
+        self.open().counts.values().sum()
     }
 
     /// Whether nobody is connected.
@@ -104,7 +129,9 @@ impl UserConnections {
 impl Drop for Registration {
     fn drop(&mut self) {
         let mut open = self.list.open();
-        let Some(connection) = open.connections.remove(&self.id) else { return };
+        let Some(connection) = open.connections.remove(&self.id).filter(UserConnection::is_counted) else {
+            return;
+        };
         if let Some(count) = open.counts.get_mut(&connection.user) {
             *count -= 1;
             if *count == 0 {
@@ -119,7 +146,8 @@ mod tests {
     use super::*;
 
     fn connection(user: UserId) -> UserConnection {
-        UserConnection { user, token: "t".into(), agent: None, revoked: CancellationToken::new() }
+        let token = Some("t".into());
+        UserConnection { user, token, target: Target::OwnAgents, revoked: CancellationToken::new() }
     }
 
     #[test]

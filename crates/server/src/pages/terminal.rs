@@ -10,7 +10,7 @@ use http::{Method, StatusCode};
 
 use super::render::render_with;
 use super::visitor::visitor;
-use crate::apps::{Head, sign_in};
+use crate::apps::{Head, limit_stranger, sign_in};
 use crate::context::App;
 use crate::http::Error;
 use crate::http::origin::Origin;
@@ -42,6 +42,9 @@ pub async fn terminal(app: &App, address: &PathAddress<'_>, request: &Head) -> R
     }
     let origin = Origin::of(request.extensions(), request.headers());
     let Some(visitor) = visitor(app, request.headers(), origin).await else {
+        if let Some(refused) = limit_stranger(app, request) {
+            return Ok(refused);
+        }
         let here = request.uri().path_and_query().map_or("/", http::uri::PathAndQuery::as_str);
         return Ok(sign_in::to_login(here));
     };

@@ -223,7 +223,7 @@ pub async fn limit_caller(
     // A name has many spellings in a path. Counted by path, each spelling would have its own limit.
     let path = match group {
         Group::Login => request.extensions().get::<MatchedPath>().map(MatchedPath::as_str),
-        Group::Api | Group::Files => Some(request.uri().path()),
+        Group::Api | Group::Files | Group::Apps => Some(request.uri().path()),
     };
     let verdict = app.rates.count(group, client, path, app.now());
     Ok(match verdict {

@@ -43,6 +43,30 @@ async fn unknown_paths_share_a_limit_and_leave_the_others_alone() {
 }
 
 #[tokio::test]
+async fn visitors_of_apps_who_are_not_signed_in_are_limited() {
+    let mut config = Config::default();
+    config.limits.api_per_minute = 1;
+    config.access_url = Some("http://coder.test".parse().unwrap());
+    config.apps.wildcard = Some(coder_domain::apps::WildcardHost::parse("*.apps.coder.test").unwrap());
+    let server = TestServer::sqlite_with(config).await;
+    let owner = server.owner().await;
+    let ask = async |host: &str, path: &str, token: &str| {
+        let request = Request::get(path).header("host", host).header("coder-session-token", token);
+        server.send(request.body(Body::empty()).unwrap()).await.status.as_u16()
+    };
+    let mut statuses = Vec::new();
+    for number in 0..6 {
+        statuses.push(ask(&format!("app{number}--dev--ann.apps.coder.test"), "/", "").await);
+        statuses.push(ask("coder.test", "/@ann/dev/apps/web/", "unknown").await);
+    }
+    assert_eq!(statuses, [[303; 10].as_slice(), &[429; 2]].concat());
+    assert_eq!(ask("coder.test", "/@ann/dev/terminal", "").await, 429);
+    assert_eq!(ask("app--dev--ann.apps.coder.test", "/", &owner).await, 404, "who is signed in goes on");
+    server.advance(120);
+    assert_eq!(ask("app--dev--ann.apps.coder.test", "/", "").await, 303);
+}
+
+#[tokio::test]
 async fn a_name_in_other_spellings_gives_no_further_attempts() {
     let mut config = Config::default();
     config.limits.login_per_minute = 2;
@@ -135,6 +159,24 @@ pub(crate) async fn open_websocket(
         line.push(stream.read_u8().await.unwrap());
     }
     (String::from_utf8(line).unwrap(), stream)
+}
+
+#[tokio::test]
+async fn followed_log_ends_with_its_session() {
+    let server = TestServer::sqlite().await;
+    let owner = server.owner().await;
+    let member = server.user(&owner, "member", &["template-admin"]).await;
+    let (version, _) = server.version(&owner, json!({})).await;
+    let (app, address, stop) = server.listening_app(settings()).await;
+    let logs = format!("/api/v2/templateversions/{version}/logs?follow");
+    let (status, mut follower) = open_websocket(address, &member, &logs).await;
+    assert!(status.contains(" 101 "), "{status}");
+    server.post(&member, "/api/v2/users/logout", json!({})).await.expect(200);
+    coder_server::network::revoke::ended_tokens(&app).await.unwrap();
+    let mut received = Vec::new();
+    let _ = follower.read_to_end(&mut received).await;
+    assert!(String::from_utf8_lossy(&received).ends_with("your right to read may have ended"));
+    stop.cancel();
 }
 
 #[tokio::test]

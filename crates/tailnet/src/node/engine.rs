@@ -275,6 +275,7 @@ impl Engine {
         &mut self,
         serial: PeerSerial,
         remote: SocketAddrV6,
+        buffer: Option<usize>,
         now: Instant,
     ) -> Option<ConnectionRef> {
         let local = self.source_for(*remote.ip())?;
@@ -282,7 +283,7 @@ impl Engine {
             return None;
         }
         let stack = self.peers.get_mut(&serial)?.stack.as_mut()?;
-        let (handle, flow) = stack.connect(local, remote)?;
+        let (handle, flow) = stack.connect(local, remote, buffer)?;
         self.flush(serial, now);
         Some(ConnectionRef { peer: serial, handle, flow })
     }

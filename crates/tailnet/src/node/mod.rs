@@ -373,11 +373,19 @@ impl Node {
     /// # Errors
     /// [`Error`].
     pub async fn connect(&self, to: SocketAddrV6) -> Result<TcpStream, Error> {
+        self.connect_with(to, None).await
+    }
+
+    /// The same, with `buffer` bytes in each direction in the place of [`Config::tcp_buffer`].
+    ///
+    /// # Errors
+    /// [`Error`].
+    pub async fn connect_with(&self, to: SocketAddrV6, buffer: Option<usize>) -> Result<TcpStream, Error> {
         let shared = &self.inner.shared;
         let connection = {
             let mut engine = shared.lock();
             let peer = engine.peer_at(*to.ip()).ok_or(Error::NoPeer(*to.ip()))?;
-            engine.connect(peer, to, Instant::now()).ok_or(Error::TooManyConnections)?
+            engine.connect(peer, to, buffer, Instant::now()).ok_or(Error::TooManyConnections)?
         };
         let stream = TcpStream::new(Arc::clone(shared), connection);
         stream.connected().await.map_err(Error::Connect)?;

@@ -221,8 +221,8 @@ impl Stack {
         self.sockets.remove(handle);
     }
 
-    fn new_socket(&self) -> tcp::Socket<'static> {
-        let buffer = || tcp::SocketBuffer::new(vec![0; self.buffer]);
+    fn new_socket(bytes: usize) -> tcp::Socket<'static> {
+        let buffer = || tcp::SocketBuffer::new(vec![0; bytes]);
         let mut socket = tcp::Socket::new(buffer(), buffer());
         socket.set_congestion_control(tcp::CongestionControl::Cubic);
         socket.set_nagle_enabled(false);
@@ -232,7 +232,7 @@ impl Stack {
 
     /// A socket for a packet that asks for a connection. It answers only once [`Self::socket`]`.pause_synack(false)` was called.
     pub(super) fn accept(&mut self, flow: Flow) -> SocketHandle {
-        let mut socket = self.new_socket();
+        let mut socket = Self::new_socket(self.buffer);
         socket.pause_synack(true);
         let local = IpListenEndpoint::from(endpoint(flow.local));
         socket.listen(local).expect("a new socket can listen, and port 0 was refused");
@@ -241,8 +241,13 @@ impl Stack {
         handle
     }
 
-    /// Begins a connection from a free port; none when there is none.
-    pub(super) fn connect(&mut self, local: Ipv6Addr, remote: SocketAddrV6) -> Option<(SocketHandle, Flow)> {
+    /// Begins a connection from a free port, with `buffer` bytes in each direction if they are given; none when there is none.
+    pub(super) fn connect(
+        &mut self,
+        local: Ipv6Addr,
+        remote: SocketAddrV6,
+        buffer: Option<usize>,
+    ) -> Option<(SocketHandle, Flow)> {
         if !self.has_room() {
             return None;
         }
@@ -252,7 +257,7 @@ impl Stack {
             let flow = Flow { local: SocketAddrV6::new(local, port, 0, 0), remote };
             (!self.flows.contains_key(&flow)).then_some(flow)
         })?;
-        let mut socket = self.new_socket();
+        let mut socket = Self::new_socket(buffer.unwrap_or(self.buffer));
         socket.connect(self.interface.context(), endpoint(remote), endpoint(flow.local)).ok()?;
         let handle = self.sockets.add(socket);
         self.flows.insert(flow, handle);

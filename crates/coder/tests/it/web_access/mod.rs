@@ -2,6 +2,7 @@
 //! in the place of the app.
 
 mod apps;
+mod ends;
 mod grid;
 mod loopback_app;
 mod ports;

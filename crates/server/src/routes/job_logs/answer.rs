@@ -17,6 +17,7 @@ use crate::context::App;
 use crate::http::params::Query;
 use crate::http::upgrade;
 use crate::http::{Caller, Json, Result};
+use crate::network::reading::Reading;
 
 use super::follow;
 use super::lines::{PAGE_LINES, view};
@@ -47,7 +48,7 @@ pub(super) async fn answer(
 ) -> Result<Response> {
     if query.follow {
         let user = caller.user.id;
-        let permit = app.websockets.admit(user)?;
+        let reading = Reading::begin(&app, caller).await?;
         let upgrade = match upgrade::check(&mut request) {
             Ok(upgrade) => upgrade,
             Err(refused) => return Ok(refused.into_response()),
@@ -55,9 +56,9 @@ pub(super) async fn answer(
         let (response, connection) = upgrade.accept();
         let counted = app.metrics.socket(path);
         app.clone().lifecycle.spawn("log follower", async move {
-            let _open = (counted, permit);
+            let _counted = counted;
             match connection.await {
-                Ok(connection) => follow::follow(&app, user, job, query.after, connection).await,
+                Ok(connection) => follow::follow(&app, (user, reading), job, query.after, connection).await,
                 Err(error) => tracing::debug!(%error, "the follower disconnected before the log was sent"),
             }
         });

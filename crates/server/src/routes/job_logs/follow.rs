@@ -9,6 +9,7 @@ use crate::context::App;
 use crate::events::Topic;
 use crate::http::text_socket::{SocketError, TextSocket};
 use crate::http::upgrade::WebSocketConnection;
+use crate::network::reading::Reading;
 
 /// Bytes that are read from the database at once. They are reserved while the peer reads them.
 const PAGE_BYTES: usize = 512 << 10;
@@ -25,8 +26,15 @@ enum FollowError {
 }
 
 /// Sends lines after number `after` until the job has ended and all were sent.
-pub(super) async fn follow(app: &App, user: UserId, job: JobId, after: i64, connection: WebSocketConnection) {
-    let mut socket = TextSocket::new(connection, app.lifecycle.soft().clone()).await;
+pub(super) async fn follow(
+    app: &App,
+    (user, reading): (UserId, Reading),
+    job: JobId,
+    after: i64,
+    connection: WebSocketConnection,
+) {
+    let (stop, revoked) = (app.lifecycle.soft().clone(), reading.revoked.clone());
+    let mut socket = TextSocket::new(connection, stop, revoked).await;
     let mut memory = app.memory.holder(user.0.as_u128()).memory().reserve();
     match serve(app, job, after, &mut socket, &mut memory).await {
         Ok(()) => socket.close(None).await,

@@ -17,7 +17,7 @@ use crate::http::{AccessUrl, Caller, Error, Result, upgrade};
 use crate::memory;
 use crate::network::access::{find_place, may_connect};
 use crate::network::tailnet_service::TailnetService;
-use crate::network::user_connections::UserConnection;
+use crate::network::user_connections::{Target, UserConnection};
 use crate::network::{revoke, workspace_updates};
 
 /// The newest minor version of the Agent and Tailnet services, whose major version is 2 (agent 3.7).
@@ -39,7 +39,7 @@ pub async fn coordinate(
     // Clients that name no version speak 1.0.
     check_version(query.get("version").unwrap_or("1.0"))?;
     let peer = peer_id(&app, &caller, &query)?;
-    let connection = user_connection(&caller, Some(id));
+    let connection = user_connection(&caller, Target::Agent(id));
     let revoked = connection.revoked.clone();
     let service = TailnetService::of_user(app.clone(), caller.user.id, peer, id, &url, revoked);
     connect(app, paths::AGENT_COORDINATE, connection, service, request).await
@@ -57,7 +57,7 @@ pub async fn tailnet(
     let peer = peer_id(&app, &caller, &query)?;
     let user = caller.user.id;
     let reachable = workspace_updates::reachable(&app, Arc::clone(&caller.subject)).await?;
-    let connection = user_connection(&caller, None);
+    let connection = user_connection(&caller, Target::OwnAgents);
     let revoked = connection.revoked.clone();
     let service = TailnetService::of_all_workspaces(app.clone(), user, peer, reachable, &url, revoked);
     connect(app, paths::TAILNET, connection, service, request).await
@@ -88,11 +88,11 @@ fn peer_id(app: &App, caller: &Caller, query: &Query) -> Result<Uuid> {
     Ok(resumed?.unwrap_or_else(Uuid::new_v4))
 }
 
-fn user_connection(caller: &Caller, agent: Option<AgentId>) -> UserConnection {
+fn user_connection(caller: &Caller, target: Target) -> UserConnection {
     UserConnection {
         user: caller.user.id,
-        token: caller.key.id.as_str().into(),
-        agent,
+        token: Some(caller.key.id.as_str().into()),
+        target,
         revoked: CancellationToken::new(),
     }
 }

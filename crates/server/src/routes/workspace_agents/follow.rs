@@ -9,6 +9,7 @@ use crate::context::App;
 use crate::events::Topic;
 use crate::http::text_socket::{PING_EVERY, SocketError, TextSocket};
 use crate::http::upgrade::WebSocketConnection;
+use crate::network::reading::Reading;
 
 /// Bytes of one message; clients read messages of up to 32 KiB.
 const MESSAGE_BYTES: usize = 30 << 10;
@@ -30,12 +31,13 @@ enum FollowError {
 /// Sends lines after number `after`.
 pub(super) async fn follow(
     app: &App,
-    user: UserId,
+    (user, reading): (UserId, Reading),
     (agent, workspace): (AgentId, WorkspaceId),
     after: i64,
     connection: WebSocketConnection,
 ) {
-    let mut socket = TextSocket::new(connection, app.lifecycle.soft().clone()).await;
+    let (stop, revoked) = (app.lifecycle.soft().clone(), reading.revoked.clone());
+    let mut socket = TextSocket::new(connection, stop, revoked).await;
     let mut memory = app.memory.holder(user.0.as_u128()).memory().reserve();
     match serve(app, (agent, workspace), after, &mut socket, &mut memory).await {
         Ok(()) => socket.close(None).await,

@@ -30,7 +30,7 @@ pub async fn listening_ports(
     Id(id): Id<AgentId>,
 ) -> Result<Json<ListeningPorts>> {
     let mut tx = app.store.reader().await?;
-    let (agent, ..) = find::by_id(&mut tx, &caller, id, Action::Read).await?;
+    let (agent, _, workspace) = find::by_id(&mut tx, &caller, id, Action::Read).await?;
     if resources::connection(&agent, app.now()).0 != ConnectionStatus::Connected {
         return Err(Error::bad_request("The agent is not connected.")
             .detail("Start the workspace, or wait until its agent has connected."));
@@ -40,7 +40,7 @@ pub async fn listening_ports(
     let failed = |detail: String| {
         Error::new(StatusCode::BAD_GATEWAY, "The ports of the workspace could not be listed.").detail(detail)
     };
-    let asked = agent_api::listening_ports(&app.network.server_node, id);
+    let asked = agent_api::listening_ports(&app.network.server_node, workspace.owner_id, id);
     let answer = tokio::time::timeout(TIMEOUT, asked).await;
     let mut found = answer
         .map_err(|_| failed(format!("The agent did not answer within {} s.", TIMEOUT.as_secs())))?

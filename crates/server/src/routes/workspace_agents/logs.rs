@@ -19,6 +19,7 @@ use crate::context::App;
 use crate::http::params::{Id, Query};
 use crate::http::upgrade;
 use crate::http::{Caller, Json, Result};
+use crate::network::reading::Reading;
 
 /// `GET /workspaceagents/{agent}/logs`
 pub async fn logs(
@@ -34,7 +35,7 @@ pub async fn logs(
         return array(&app.store, id, after).await;
     }
     let user = caller.user.id;
-    let permit = app.websockets.admit(user)?;
+    let reading = Reading::begin(&app, &caller).await?;
     let upgrade = match upgrade::check(&mut request) {
         Ok(upgrade) => upgrade,
         Err(refused) => return Ok(refused.into_response()),
@@ -42,9 +43,9 @@ pub async fn logs(
     let (response, connection) = upgrade.accept();
     let counted = app.metrics.socket(paths::AGENT_LOGS);
     app.clone().lifecycle.spawn("agent log follower", async move {
-        let _open = (counted, permit);
+        let _counted = counted;
         match connection.await {
-            Ok(connection) => follow::follow(&app, user, (id, workspace.id), after, connection).await,
+            Ok(connection) => follow::follow(&app, (user, reading), (id, workspace.id), after, connection).await,
             Err(error) => tracing::debug!(%error, "the connection was gone before the log was followed"),
         }
     });

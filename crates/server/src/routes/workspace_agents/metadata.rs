@@ -19,6 +19,7 @@ use crate::events::{Subscription, Topic};
 use crate::http::params::Id;
 use crate::http::watch::{self, View, Watch};
 use crate::http::{Caller, Error, Result};
+use crate::network::reading::Reading;
 
 struct WatchedMetadata {
     app: App,
@@ -38,8 +39,8 @@ impl Watch for WatchedMetadata {
 
 /// `GET /workspaceagents/{agent}/watch-metadata`
 pub async fn watch_metadata(State(app): State<App>, caller: Caller, Id(id): Id<AgentId>) -> Result<Response> {
-    let (watched, changes) = begin(&app, &caller, id).await?;
-    watch::events(&app, Some(caller.user.id), watched, changes)
+    let (reading, watched, changes) = begin(&app, &caller, id).await?;
+    watch::events(&app, Some(reading), watched, changes)
 }
 
 /// `GET /workspaceagents/{agent}/watch-metadata-ws`
@@ -49,16 +50,21 @@ pub async fn watch_metadata_ws(
     Id(id): Id<AgentId>,
     request: Request,
 ) -> Result<Response> {
-    let (watched, changes) = begin(&app, &caller, id).await?;
-    watch::socket(&app, caller.user.id, watched, changes, paths::AGENT_WATCH_METADATA_WS, request)
+    let (reading, watched, changes) = begin(&app, &caller, id).await?;
+    watch::socket(&app, reading, watched, changes, paths::AGENT_WATCH_METADATA_WS, request)
 }
 
-async fn begin(app: &App, caller: &Caller, agent: AgentId) -> Result<(WatchedMetadata, Subscription)> {
+async fn begin(
+    app: &App,
+    caller: &Caller,
+    agent: AgentId,
+) -> Result<(Reading, WatchedMetadata, Subscription)> {
+    let reading = Reading::begin(app, caller).await?;
     let (row, ..) = find::by_id(&mut app.store.reader().await?, caller, agent, Action::Read).await?;
     let changes = app.events.subscribe(Topic::AgentMetadata(agent));
     let mut items = row.definition.metadata;
     items.sort_by(|a, b| (a.order, &a.key).cmp(&(b.order, &b.key)));
-    Ok((WatchedMetadata { app: app.clone(), agent, items }, changes))
+    Ok((reading, WatchedMetadata { app: app.clone(), agent, items }, changes))
 }
 
 /// All items of the template with their newest values.

@@ -8,7 +8,7 @@ use axum::extract::{Request, State};
 use axum::response::{IntoResponse, Response};
 use coder_api::paths;
 use coder_domain::agent::ConnectionStatus;
-use coder_domain::ids::AgentId;
+use coder_domain::ids::{AgentId, UserId};
 use coder_store::workspaces::agents;
 use futures_util::stream::{SplitSink, SplitStream};
 use futures_util::{SinkExt as _, StreamExt as _};
@@ -34,7 +34,7 @@ use crate::http::{Caller, Error, Result};
 use crate::network::access::{find_place, may_connect};
 use crate::network::revoke;
 use crate::network::server_node::AgentStream;
-use crate::network::user_connections::UserConnection;
+use crate::network::user_connections::{Target, UserConnection};
 use crate::routes::resources;
 
 /// The agent's port of terminals.
@@ -135,8 +135,8 @@ pub async fn pty(
     let revoked = CancellationToken::new();
     let connection = UserConnection {
         user: caller.user.id,
-        token: caller.key.id.as_str().into(),
-        agent: Some(id),
+        token: Some(caller.key.id.as_str().into()),
+        target: Target::Agent(id),
         revoked: revoked.clone(),
     };
     let registration = app.network.users.add(connection.clone()).ok_or_else(|| {
@@ -153,7 +153,7 @@ pub async fn pty(
     app.clone().lifecycle.spawn("web terminal", async move {
         let _held = (registration, permit, counted);
         match upgraded.await {
-            Ok(connection) => serve(&app, id, &opening, connection, &revoked).await,
+            Ok(connection) => serve(&app, (workspace.owner_id, id), &opening, connection, &revoked).await,
             Err(error) => tracing::debug!(%error, "the browser left before its terminal began"),
         }
     });
@@ -188,7 +188,7 @@ enum Ended {
 
 async fn serve(
     app: &App,
-    agent: AgentId,
+    (owner, agent): (UserId, AgentId),
     opening: &[u8],
     connection: WebSocketConnection,
     revoked: &CancellationToken,
@@ -202,7 +202,7 @@ async fn serve(
     let mut socket = WebSocketStream::from_raw_socket(connection, Role::Server, Some(config)).await;
     let dialled = async {
         let mut stream =
-            app.network.server_node.dial(agent, PORT).await.map_err(|error| error.to_string())?;
+            app.network.server_node.dial(owner, agent, PORT).await.map_err(|error| error.to_string())?;
         stream.write_all(opening).await.map_err(|error| error.to_string())?;
         Ok::<_, String>(stream)
     };

@@ -65,6 +65,8 @@ pub async fn upsert(
     if !port_shares::upsert(&mut app.store.single().await?, &share).await? {
         return Err(Error::bad_request("The workspace shares too many ports."));
     }
+    // Whoever has the port open may not be allowed to any more.
+    app.events.workspace_changed(workspace.id);
     Ok(Json(view(share)))
 }
 
@@ -78,9 +80,12 @@ pub async fn delete(
     let workspace = find::by_id(&mut app.store.reader().await?, &caller, id, Action::Update).await?;
     let mut tx = app.store.single().await?;
     match port_shares::delete(&mut tx, workspace.id, &request.agent_name, request.port).await {
-        Err(coder_store::Error::Stale { .. }) => Err(Error::not_found()),
-        other => other.map(|()| NoContent).map_err(Error::from),
+        Err(coder_store::Error::Stale { .. }) => return Err(Error::not_found()),
+        other => other?,
     }
+    drop(tx);
+    app.events.workspace_changed(workspace.id);
+    Ok(NoContent)
 }
 
 fn view(row: port_shares::PortShare) -> PortShare {

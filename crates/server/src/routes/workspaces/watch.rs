@@ -13,6 +13,7 @@ use crate::events::{Subscription, Topic};
 use crate::http::params::Id;
 use crate::http::watch::{self, View, Watch};
 use crate::http::{Caller, Error, Result};
+use crate::network::reading::Reading;
 
 struct WatchedWorkspace {
     app: App,
@@ -34,8 +35,8 @@ impl Watch for WatchedWorkspace {
 
 /// `GET /workspaces/{workspace}/watch`
 pub async fn watch(State(app): State<App>, caller: Caller, Id(id): Id<WorkspaceId>) -> Result<Response> {
-    let (user, (watched, changes)) = (caller.user.id, begin(&app, caller, id).await?);
-    watch::events(&app, Some(user), watched, changes)
+    let (reading, watched, changes) = begin(&app, caller, id).await?;
+    watch::events(&app, Some(reading), watched, changes)
 }
 
 /// `GET /workspaces/{workspace}/watch-ws`
@@ -45,12 +46,17 @@ pub async fn watch_ws(
     Id(id): Id<WorkspaceId>,
     request: Request,
 ) -> Result<Response> {
-    let (user, (watched, changes)) = (caller.user.id, begin(&app, caller, id).await?);
-    watch::socket(&app, user, watched, changes, paths::WORKSPACE_WATCH_WS, request)
+    let (reading, watched, changes) = begin(&app, caller, id).await?;
+    watch::socket(&app, reading, watched, changes, paths::WORKSPACE_WATCH_WS, request)
 }
 
-async fn begin(app: &App, caller: Caller, id: WorkspaceId) -> Result<(WatchedWorkspace, Subscription)> {
+async fn begin(
+    app: &App,
+    caller: Caller,
+    id: WorkspaceId,
+) -> Result<(Reading, WatchedWorkspace, Subscription)> {
     let changes = app.events.subscribe(Topic::Workspace(id));
+    let reading = Reading::begin(app, &caller).await?;
     find::by_id(&mut app.store.reader().await?, &caller, id, Action::Read).await?;
-    Ok((WatchedWorkspace { app: app.clone(), caller, workspace: id }, changes))
+    Ok((reading, WatchedWorkspace { app: app.clone(), caller, workspace: id }, changes))
 }

@@ -84,6 +84,23 @@ on_both_engines! {
         assert_eq!(events.data().await[0]["result"]["value"], "7%");
     }
 
+    async fn what_is_watched_ends_with_the_session(server: TestServer) {
+        let rig = Rig::new(server).await;
+        for path in [paths::workspace_watch(rig.workspace), paths::agent_watch_metadata(rig.agent)] {
+            let session = rig.server.login("admin@example.com").await;
+            let mut events = Events::open(&rig.server, &session, &path).await;
+            events.data().await;
+            rig.server.post(&session, "/api/v2/users/logout", json!({})).await.expect(200);
+            while events.next().await.is_some() {}
+        }
+        // A watcher who may have lost rights begins again.
+        let mut events = Events::open(&rig.server, &rig.owner, &paths::workspace_watch(rig.workspace)).await;
+        events.data().await;
+        let user = rig.server.user_id(&rig.owner).await;
+        coder_server::network::revoke::users(&rig.server.app, &[user]).await.unwrap();
+        while events.next().await.is_some() {}
+    }
+
     async fn programs_beside_the_agent_add_lines_and_sources(server: TestServer) {
         let rig = Rig::new(server).await;
         let source = Uuid::new_v4();
