@@ -8,22 +8,23 @@ use axum::body::Body;
 use axum::extract::Request;
 use axum::response::{IntoResponse, Response};
 use bytes::Bytes;
-use coder_domain::ids::UserId;
 use futures_util::stream;
 use http::header::{self, HeaderName, HeaderValue};
-use tokio::time::{Instant, Interval, MissedTickBehavior, interval_at};
+use tokio::time::{Instant, Interval, MissedTickBehavior, interval_at, sleep_until};
 use tokio_util::sync::CancellationToken;
 
 use super::error::Result;
 use super::text_socket::{SocketError, TextSocket};
 use super::upgrade;
-use super::websocket_limit::WebSocketPermit;
 use crate::context::App;
 use crate::events::Subscription;
 use crate::memory::Watched;
+use crate::network::reading::Reading;
 
 /// Interval of pings. The object is read again with each, which makes up for lost wake-ups.
 const PING_EVERY: Duration = Duration::from_secs(15);
+/// Changes within this time after a read are read together: an agent may make many, and a user may watch often.
+const GATHER: Duration = Duration::from_secs(1);
 
 /// What is seen of something that is watched.
 #[derive(Debug)]
@@ -59,14 +60,16 @@ struct Watcher<W> {
     /// Whether it changed since it was read.
     changed: bool,
     last: Option<String>,
+    /// The next read is not before this.
+    read_after: Instant,
     over: bool,
-    /// Counts while the watcher is there.
-    _permit: Option<WebSocketPermit>,
+    /// The right of a user; agents have none.
+    reading: Option<Reading>,
 }
 
 impl<W: Watch> Watcher<W> {
     /// `changes` must have been subscribed before the first read.
-    fn new(app: &App, watch: W, changes: Subscription, permit: Option<WebSocketPermit>) -> Self {
+    fn new(app: &App, watch: W, changes: Subscription, reading: Option<Reading>) -> Self {
         let mut ping = interval_at(Instant::now() + PING_EVERY, PING_EVERY);
         ping.set_missed_tick_behavior(MissedTickBehavior::Delay);
         let stop = app.lifecycle.soft().clone();
@@ -78,8 +81,9 @@ impl<W: Watch> Watcher<W> {
             begun: false,
             changed: true,
             last: None,
+            read_after: Instant::now(),
             over: false,
-            _permit: permit,
+            reading,
         }
     }
 
@@ -92,8 +96,15 @@ impl<W: Watch> Watcher<W> {
             return Some(Event::Ping);
         }
         let mut pinged = false;
+        let revoked = self.reading.as_ref().map(|reading| reading.revoked.clone());
         loop {
-            if self.changed {
+            if revoked.as_ref().is_some_and(CancellationToken::is_cancelled) {
+                self.over = true;
+                return None;
+            }
+            let may_read = Instant::now() >= self.read_after;
+            if self.changed && may_read {
+                self.read_after = Instant::now() + GATHER;
                 match self.watch.read().await {
                     Ok(View::Nothing) => self.changed = false,
                     Ok(View::Json(text)) => {
@@ -119,6 +130,7 @@ impl<W: Watch> Watcher<W> {
             }
             tokio::select! {
                 () = self.changes.changed() => self.changed = true,
+                () = sleep_until(self.read_after), if self.changed => {}
                 _ = self.ping.tick() => {
                     self.changed = true;
                     pinged = true;
@@ -127,6 +139,7 @@ impl<W: Watch> Watcher<W> {
                     self.over = true;
                     return None;
                 }
+                () = async { revoked.as_ref().expect("checked").cancelled().await }, if revoked.is_some() => {}
             }
         }
     }
@@ -138,12 +151,11 @@ const ERROR: &str = r#"{"message":"Internal error."}"#;
 /// Answers with server-sent events. They count as a WebSocket of the user, if one watches.
 pub fn events<W: Watch>(
     app: &App,
-    user: Option<UserId>,
+    reading: Option<Reading>,
     watch: W,
     changes: Subscription,
 ) -> Result<Response> {
-    let permit = user.map(|user| app.websockets.admit(user)).transpose()?;
-    let watcher = Watcher::new(app, watch, changes, permit);
+    let watcher = Watcher::new(app, watch, changes, reading);
     let frames = stream::unfold(watcher, |mut watcher| async move {
         // Official readers take exactly this form.
         let frame = match watcher.next().await? {
@@ -165,13 +177,12 @@ pub fn events<W: Watch>(
 /// Answers with a WebSocket that has one JSON object for each event.
 pub fn socket<W: Watch>(
     app: &App,
-    user: UserId,
+    reading: Reading,
     watch: W,
     changes: Subscription,
     path: &'static str,
     mut request: Request,
 ) -> Result<Response> {
-    let permit = app.websockets.admit(user)?;
     let upgrade = match upgrade::check(&mut request) {
         Ok(upgrade) => upgrade,
         Err(refused) => return Ok(refused.into_response()),
@@ -184,8 +195,9 @@ pub fn socket<W: Watch>(
             Ok(connection) => connection,
             Err(error) => return tracing::debug!(%error, "the watcher left before anything was sent"),
         };
-        let mut socket = TextSocket::new(connection, app.lifecycle.soft().clone()).await;
-        let mut watcher = Watcher::new(&app, watch, changes, Some(permit));
+        let (stop, revoked) = (app.lifecycle.soft().clone(), reading.revoked.clone());
+        let mut socket = TextSocket::new(connection, stop, revoked).await;
+        let mut watcher = Watcher::new(&app, watch, changes, Some(reading));
         let ended = serve(&mut socket, &mut watcher).await;
         socket.close(ended.as_ref().err().map(|error| error as _)).await;
     });
