@@ -122,7 +122,12 @@ impl Grants {
 #[cfg(test)]
 impl Grant {
     /// A grant of a private app, for tests of what looks at it.
-    pub(super) fn new(request: AppRequest, user_id: UserId, workspace_id: WorkspaceId, agent_id: AgentId) -> Self {
+    pub(super) fn new(
+        request: AppRequest,
+        user_id: UserId,
+        workspace_id: WorkspaceId,
+        agent_id: AgentId,
+    ) -> Self {
         Self {
             request,
             user_id,

@@ -100,8 +100,7 @@ impl Upgraded {
         let app = &right.app;
         // Subscribed and listed before the look, so that no change is missed.
         let changes = app.events.subscribe(Topic::Workspace(grant.workspace_id));
-        let registration =
-            app.network.users.add(right.connection.clone()).ok_or_else(Error::not_found)?;
+        let registration = app.network.users.add(right.connection.clone()).ok_or_else(Error::not_found)?;
         if !revoke::is_allowed(app, &right.connection).await? {
             return Err(Error::not_found());
         }
@@ -150,10 +149,7 @@ where
     type Data = Bytes;
     type Error = io::Error;
 
-    fn poll_frame(
-        mut self: Pin<&mut Self>,
-        cx: &mut Context<'_>,
-    ) -> Poll<Option<io::Result<Frame<Bytes>>>> {
+    fn poll_frame(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<io::Result<Frame<Bytes>>>> {
         if self.ended.as_mut().poll(cx).is_ready() {
             let text = "the visitor may not open the app any more";
             return Poll::Ready(Some(Err(io::Error::new(io::ErrorKind::PermissionDenied, text))));

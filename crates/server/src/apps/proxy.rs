@@ -92,7 +92,8 @@ fn has_dots(path: &str) -> bool {
     for _ in 0..=ESCAPED {
         // Some servers read a backslash as a slash, and drop what follows a semicolon.
         let segments = plain.split(|byte| matches!(byte, b'/' | b'\\'));
-        let mut names = segments.map(|segment| segment.split(|byte| *byte == b';').next().unwrap_or_default());
+        let mut names =
+            segments.map(|segment| segment.split(|byte| *byte == b';').next().unwrap_or_default());
         if names.any(|name| matches!(name, b"." | b"..")) {
             return true;
         }
@@ -220,9 +221,7 @@ fn too_many_upgrades() -> Error {
 fn unreachable(grant: &Grant, error: &hyper_util::client::legacy::Error) -> Error {
     let dial = error_chain::causes(error).find_map(|cause| cause.downcast_ref::<DialError>());
     match dial {
-        Some(
-            dial @ (DialError::TooManyConnections | DialError::AgentTooBusy | DialError::OwnerTooBusy),
-        ) => {
+        Some(dial @ (DialError::TooManyConnections | DialError::AgentTooBusy | DialError::OwnerTooBusy)) => {
             return Error::new(StatusCode::SERVICE_UNAVAILABLE, "The app cannot be reached.").detail(dial);
         }
         Some(dial) => return bad_gateway(dial),

@@ -44,12 +44,7 @@ pub async fn listening_ports(
     serde_json::from_slice(&body).map_err(|error| Error::Body(error.into()))
 }
 
-async fn get(
-    node: &ServerNode,
-    owner: UserId,
-    agent: AgentId,
-    path: &'static str,
-) -> Result<Bytes, Error> {
+async fn get(node: &ServerNode, owner: UserId, agent: AgentId, path: &'static str) -> Result<Bytes, Error> {
     let stream = node.dial(owner, agent, PORT).await?;
     let (mut sender, connection) =
         http1::Builder::new().max_buf_size(HEAD).handshake(TokioIo::new(stream)).await?;

@@ -273,12 +273,7 @@ impl Agents {
 }
 
 impl Lease {
-    fn take(
-        agents: &Arc<Agents>,
-        owner: UserId,
-        agent: AgentId,
-        limits: Limits,
-    ) -> Result<Self, DialError> {
+    fn take(agents: &Arc<Agents>, owner: UserId, agent: AgentId, limits: Limits) -> Result<Self, DialError> {
         let mut table = agents.table.lock();
         let free = limits.connections.saturating_sub(table.connections);
         if free == 0 {

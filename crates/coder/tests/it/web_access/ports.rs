@@ -64,7 +64,8 @@ async fn ports_are_opened_and_shared() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn apps_of_sub_agents_are_shared_as_widely_as_ports_may_be() {
     let site = Site::start(PathAppRules::default()).await;
-    site.server.execute("update templates set max_port_share_level = 'authenticated'").await;
+    let bound = "update templates set settings = replace(settings, '\"max_port_share_level\":\"public\"', '\"max_port_share_level\":\"authenticated\"')";
+    site.server.execute(bound).await;
     assert_eq!(site.get(None, &host("open"), "/").await.status, 200, "it is the template's");
     site.server.execute("update workspace_agents set parent_id = id").await;
     assert_eq!(site.get(None, &host("open"), "/").await.status, 303);

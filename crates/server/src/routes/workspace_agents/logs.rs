@@ -45,7 +45,9 @@ pub async fn logs(
     app.clone().lifecycle.spawn("agent log follower", async move {
         let _counted = counted;
         match connection.await {
-            Ok(connection) => follow::follow(&app, (user, reading), (id, workspace.id), after, connection).await,
+            Ok(connection) => {
+                follow::follow(&app, (user, reading), (id, workspace.id), after, connection).await
+            }
             Err(error) => tracing::debug!(%error, "the connection was gone before the log was followed"),
         }
     });
