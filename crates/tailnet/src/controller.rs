@@ -92,7 +92,8 @@ impl Controller {
 
     /// Follows one stream to the coordinator until it ends.
     ///
-    /// The node is announced once the home relay is connected: without it nobody could reach it.
+    /// An agent is announced once its home relay is connected: without it nobody could reach it. A client speaks first, so it is
+    /// announced at once, while it connects.
     ///
     /// # Errors
     /// Why it ended. It always does.
@@ -111,8 +112,10 @@ impl Controller {
         requests: &mpsc::Sender<CoordinateRequest>,
         responses: &mut mpsc::Receiver<CoordinateResponse>,
     ) -> Result<(), Error> {
-        let mut home = self.node.home_relay();
-        home.wait_for(|is_up| *is_up).await.map_err(|_| Error::Lost)?;
+        if self.peers.role() == Role::Agent {
+            let mut home = self.node.home_relay();
+            home.wait_for(|is_up| *is_up).await.map_err(|_| Error::Lost)?;
+        }
         let announce = UpdateSelf { node: Some(self.node.message()) };
         send(requests, CoordinateRequest { update_self: Some(announce), ..CoordinateRequest::default() })
             .await?;

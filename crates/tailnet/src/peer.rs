@@ -143,6 +143,11 @@ impl Peers {
         Self { role, entries: HashMap::new() }
     }
 
+    /// Which end of connections this is.
+    pub const fn role(&self) -> Role {
+        self.role
+    }
+
     /// A client wants to reach this agent.
     pub fn add_destination(&mut self, id: Uuid) {
         self.entries.entry(id).or_default();

@@ -466,6 +466,25 @@ impl Node {
         }
     }
 
+    /// As [`Self::connect`], of a peer that the coordinator may not have named yet, or by an older key. It never ends while
+    /// nobody answers.
+    ///
+    /// # Errors
+    /// [`Error`], but not [`Error::NoPeer`].
+    pub async fn reach(&self, to: SocketAddrV6) -> Result<TcpStream, Error> {
+        // Subscribed before the first look, so that no change is missed.
+        let mut peers = self.inner.shared.peers_changed.subscribe();
+        loop {
+            match self.connect(to).await {
+                // The sender lives as long as the node.
+                Err(Error::NoPeer(_)) => drop(peers.changed().await),
+                // The key was replaced.
+                Err(Error::Connect(error)) if error.kind() == io::ErrorKind::ConnectionReset => {}
+                ended => return ended,
+            }
+        }
+    }
+
     /// Waits until a peer's tunnel works: pings it until it answers.
     ///
     /// # Errors

@@ -1,19 +1,20 @@
 //! Nodes that reach each other through a relay and a coordinator, without faults.
 
 use std::net::{Ipv6Addr, SocketAddrV6};
+use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use coder_tailnet::address;
 use coder_tailnet::key::{DiscoPrivate, NodePrivate};
-use coder_tailnet::node::{Error, PingKind, TcpStream, UDP_TEXT};
+use coder_tailnet::node::{Config, Error, Node, PingKind, TcpStream, UDP_TEXT};
 use coder_tailnet::peer::PeerConfig;
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use uuid::Uuid;
 
 use super::rig::{Network, Peer, content, paused};
 
-const AGENT: Uuid = Uuid::from_u128(0x1111_2222_3333_4444_5555_6666_7777_8888);
+pub(crate) const AGENT: Uuid = Uuid::from_u128(0x1111_2222_3333_4444_5555_6666_7777_8888);
 const LONG: Duration = Duration::from_secs(60);
 
 fn agent_port(port: u16) -> SocketAddrV6 {
@@ -337,6 +338,46 @@ fn other_key_ends_the_connections_of_a_peer() {
         client.node.set_peer(PeerConfig::from_message(AGENT, &message).unwrap());
         let error = near.read(&mut [0; 10]).await.unwrap_err();
         assert_eq!(error.kind(), std::io::ErrorKind::ConnectionReset);
+    });
+}
+
+#[test]
+fn port_is_reached_once_the_peer_is_known_by_its_newest_key() {
+    paused(async {
+        let network = Network::new();
+        let client = network.client_of(AGENT);
+        let node = client.node.clone();
+        let reaching = tokio::spawn(async move { node.reach(agent_port(22)).await });
+        tokio::task::yield_now().await;
+        // The process that the agent was before.
+        let killed = Node::start(Config::agent(AGENT, 999, Arc::new(network.clone()))).message();
+        client.node.set_peer(PeerConfig::from_message(AGENT, &killed).unwrap());
+        tokio::time::sleep(LONG).await;
+        assert!(!reaching.is_finished());
+        let agent = network.agent(AGENT);
+        let mut listener = agent.node.listen(22).unwrap();
+        let far = listener.accept().await.unwrap();
+        let near = reaching.await.unwrap().unwrap();
+        exchange(near, far, 1000).await;
+    });
+}
+
+/// A client speaks first, so that the coordinator may know it before its relay does.
+#[test]
+fn client_is_announced_while_it_connects_to_its_relay() {
+    paused(async {
+        let network = Network::new();
+        let agent = network.agent(AGENT);
+        let mut listener = agent.node.listen(22).unwrap();
+        agent.node.home_relay().wait_for(|is_up| *is_up).await.unwrap();
+        network.faults.refuses.store(true, Ordering::Relaxed);
+        let client = network.client_of(AGENT);
+        while agent.node.peers() == 0 || client.node.peers() == 0 {
+            tokio::time::sleep(Duration::from_millis(1)).await;
+        }
+        network.faults.refuses.store(false, Ordering::Relaxed);
+        let (near, far) = tokio::join!(client.node.connect(agent_port(22)), listener.accept());
+        exchange(near.unwrap(), far.unwrap(), 1000).await;
     });
 }
 
