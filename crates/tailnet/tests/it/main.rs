@@ -6,6 +6,7 @@ mod corpus;
 mod decoders;
 mod faults;
 mod go;
+mod hostile;
 mod messages;
 mod node;
 mod peers;
