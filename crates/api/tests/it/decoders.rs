@@ -15,6 +15,7 @@ use coder_api::users::{CreateFirstUserRequest, CreateUserRequest, LoginRequest};
 use coder_api::versions::CreateTemplateVersionRequest;
 use coder_api::workspaces::CreateWorkspaceRequest;
 use coder_domain::Timestamp;
+use coder_domain::apps::{PathAddress, PathTarget, Port, SubdomainName, WildcardHost};
 use coder_domain::ids::UserId;
 use coder_domain::key::network::{AllowList, Network};
 use coder_domain::key::{self, ApiToken};
@@ -142,8 +143,40 @@ fn tag_lines(lines: &[&str]) {
     let _ = tags::for_import(user, &map, &map);
 }
 
+/// Where a request goes: a path, a host name, the setting that host names are compared with.
+pub(crate) fn app_addresses(data: &[u8]) {
+    let text = String::from_utf8_lossy(data);
+    let (first, second) = text.split_once('\n').unwrap_or((&text, ""));
+    if let Some(address) = PathAddress::parse(first) {
+        assert!(PathAddress::is_one(first));
+        if let PathTarget::App { base, rest, .. } = address.target {
+            assert_eq!(format!("{base}{rest}"), first);
+            assert!(rest.is_empty() || rest.starts_with('/'));
+        }
+    }
+    if let Ok(name) = SubdomainName::parse(first) {
+        let written = name.to_string();
+        assert_eq!(written, first.to_ascii_lowercase());
+        assert_eq!(SubdomainName::parse(&written), Ok(name));
+    }
+    if let Some(port) = Port::parse(first) {
+        assert!(port.url().starts_with("http"));
+    }
+    if let Ok(wildcard) = WildcardHost::parse(first) {
+        if let Some(label) = wildcard.label(second) {
+            assert!(!label.is_empty() && !label.contains('.'));
+            assert_eq!(wildcard.label(&wildcard.with_label(label, None)), Some(label));
+        }
+        assert_eq!(wildcard.hash().len(), 32);
+        assert!(
+            wildcard.cookie_domain().is_none_or(|domain| wildcard.with_label("*", None).contains(domain))
+        );
+    }
+}
+
 /// Reads arbitrary bytes.
 pub(crate) type Decode = fn(&[u8]);
 
 /// Every reader by the name of its corpus.
-pub(crate) const DECODERS: [(&str, Decode); 2] = [("requests", requests), ("texts", texts)];
+pub(crate) const DECODERS: [(&str, Decode); 3] =
+    [("requests", requests), ("texts", texts), ("app-addresses", app_addresses)];
