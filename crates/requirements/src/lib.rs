@@ -38,6 +38,10 @@ pub enum Requirement {
     StaticBinary,
     /// `ssh`, `sftp` and `scp` of OpenSSH in the `PATH`.
     OpenSsh,
+    /// `rsync` in the `PATH`.
+    Rsync,
+    /// `gpg` and `gpgconf` of GnuPG in the `PATH`.
+    GnuPg,
     /// `curl` in the `PATH`.
     Curl,
     /// `chromium` in the `PATH`.
@@ -71,7 +75,7 @@ pub enum Requirement {
 
 impl Requirement {
     /// All of them.
-    pub const ALL: [Self; 24] = [
+    pub const ALL: [Self; 26] = [
         Self::Terraform,
         Self::Tofu,
         Self::Go,
@@ -82,6 +86,8 @@ impl Requirement {
         Self::DebianRoot,
         Self::StaticBinary,
         Self::OpenSsh,
+        Self::Rsync,
+        Self::GnuPg,
         Self::Curl,
         Self::Chromium,
         Self::Strace,
@@ -112,6 +118,8 @@ impl Requirement {
             Self::DebianRoot => "debian-root",
             Self::StaticBinary => "static-binary",
             Self::OpenSsh => "openssh",
+            Self::Rsync => "rsync",
+            Self::GnuPg => "gnupg",
             Self::Curl => "curl",
             Self::Chromium => "chromium",
             Self::Strace => "strace",
@@ -148,6 +156,8 @@ impl Requirement {
                 "run cargo xtask dist, and set CODER_TEST_STATIC_BINARY to the program that it names"
             }
             Self::OpenSsh => "install the package openssh-client",
+            Self::Rsync => "install the package rsync",
+            Self::GnuPg => "install the package gnupg",
             Self::Curl => "install the package curl",
             Self::Chromium => "install the package chromium",
             Self::Strace => "install the package strace, and permit ptrace",
@@ -204,6 +214,8 @@ impl Requirement {
             | Self::Git
             | Self::Helm
             | Self::OpenSsh
+            | Self::Rsync
+            | Self::GnuPg
             | Self::Curl => None,
         }
     }

@@ -31,6 +31,8 @@ fn look(requirement: Requirement) -> bool {
         Requirement::Podman => can_run_containers(),
         Requirement::OpenSsh => ["ssh", "sftp", "scp"].iter().all(|name| in_path(name).is_some()),
         Requirement::Postgres => in_path("initdb").is_some() && in_path("postgres").is_some(),
+        Requirement::Rsync => in_path("rsync").is_some(),
+        Requirement::GnuPg => ["gpg", "gpgconf"].iter().all(|name| in_path(name).is_some()),
         Requirement::Curl => in_path("curl").is_some(),
         Requirement::Chromium => in_path("chromium").is_some(),
         Requirement::Strace => works("strace", &["-f", "-o", "/dev/null", "true"]),
