@@ -63,12 +63,18 @@ impl Site {
     }
 
     fn openssh(&self, program: &str, args: &[&str], input: &[u8]) -> Outcome {
+        let mut command = self.with_session(program);
+        command.arg("-F").arg(self.home.home().join("ssh_config")).args(args);
+        finish(command, input)
+    }
+
+    /// A program that starts ours with the session of the owner.
+    fn with_session(&self, program: &str) -> Command {
         let server = self.server.as_ref().unwrap();
         let mut command = Command::new(program);
-        command.arg("-F").arg(self.home.home().join("ssh_config")).args(args);
         command.env("CODER_URL", server.url()).env("HOME", self.home.home());
         command.env("CODER_SESSION_TOKEN", server.owner.token().unwrap().expose());
-        finish(command, input)
+        command
     }
 }
 
@@ -101,6 +107,30 @@ fn workspace_is_entered_with_coder_ssh_and_openssh() {
     let batch = format!("get {} {}\n", to.display(), back.display());
     site.openssh("sftp", &["-b", "-", "dev.coder"], batch.as_bytes()).success();
     assert!(std::fs::read(&back).unwrap() == content);
+}
+
+/// `rsync` runs itself in the workspace over the channel of a command, in both directions at once.
+#[test]
+fn rsync_carries_a_tree_both_ways() {
+    require!(OpenSsh);
+    require!(Rsync);
+    let site = Site::start();
+    let (from, there, back) =
+        (site.home.path().join("from"), site.home.path().join("there"), site.home.path().join("back"));
+    std::fs::create_dir_all(from.join("deep")).unwrap();
+    let content: Vec<u8> = (0..3_000_000_u32).map(|number| (number % 251) as u8).collect();
+    std::fs::write(from.join("deep/large"), &content).unwrap();
+    std::fs::write(from.join("small"), "small").unwrap();
+    let shell = format!("ssh -F {}", site.home.home().join("ssh_config").display());
+    let rsync = |from: &str, to: &str| {
+        let mut command = site.with_session("rsync");
+        command.args(["--archive", "--rsh", &shell, from, to]);
+        finish(command, b"").success();
+    };
+    rsync(&format!("{}/", from.display()), &format!("dev.coder:{}", there.display()));
+    rsync(&format!("dev.coder:{}/", there.display()), &back.display().to_string());
+    assert!(std::fs::read(back.join("deep/large")).unwrap() == content);
+    assert_eq!(std::fs::read_to_string(back.join("small")).unwrap(), "small");
 }
 
 #[test]
