@@ -185,6 +185,8 @@ variables! {
     SSH_HOSTNAME_SUFFIX = "CODER_SSH_HOSTNAME_SUFFIX";
     /// Whether `coder ssh` forwards the SSH agent of this machine.
     SSH_FORWARD_AGENT = "CODER_SSH_FORWARD_AGENT";
+    /// Whether `coder ssh` forwards the GnuPG agent of this machine.
+    SSH_FORWARD_GPG = "CODER_SSH_FORWARD_GPG";
     /// Socket of the SSH agent that `coder ssh` forwards.
     SSH_IDENTITY_AGENT = "CODER_SSH_IDENTITY_AGENT";
     /// Socket of the SSH agent of this session (OpenSSH).

@@ -36,6 +36,15 @@ impl Site {
 
     /// A server with these settings, and a template with those.
     fn start_with(config: Config, template: CreateTemplateRequest) -> Self {
+        Self::start_in(config, template, |_| {})
+    }
+
+    /// The same, with more variables of the workspace.
+    fn start_in(
+        config: Config,
+        template: CreateTemplateRequest,
+        set_variables: impl FnOnce(&mut Home),
+    ) -> Self {
         let runtime =
             tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build().unwrap();
         let (server, agent, token) = runtime.block_on(async {
@@ -46,6 +55,7 @@ impl Site {
         });
         let mut inside = Home::new();
         inside.set("CODER_AGENT_URL", server.url()).set("CODER_AGENT_TOKEN", token.expose().to_owned());
+        set_variables(&mut inside);
         let mut command = inside.command(&["agent", "--no-reap"]);
         let log = std::fs::File::create(inside.path().join("log")).unwrap();
         let process = command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(log).spawn().unwrap();
@@ -109,6 +119,31 @@ fn workspace_is_entered_with_coder_ssh_and_openssh() {
     assert!(std::fs::read(&back).unwrap() == content);
 }
 
+/// A directory of GnuPG whose agent ends with it.
+struct GnuPg(tempfile::TempDir);
+
+impl GnuPg {
+    fn new() -> Self {
+        Self(tempfile::tempdir().unwrap())
+    }
+
+    fn path(&self) -> &str {
+        self.0.path().to_str().unwrap()
+    }
+
+    fn run(&self, program: &str, arguments: &[&str], input: &[u8]) -> Outcome {
+        let mut command = Command::new(program);
+        command.args(arguments).env("GNUPGHOME", self.path());
+        finish(command, input)
+    }
+}
+
+impl Drop for GnuPg {
+    fn drop(&mut self) {
+        self.run("gpgconf", &["--kill", "all"], b"");
+    }
+}
+
 /// `rsync` runs itself in the workspace over the channel of a command, in both directions at once.
 #[test]
 fn rsync_carries_a_tree_both_ways() {
@@ -131,6 +166,35 @@ fn rsync_carries_a_tree_both_ways() {
     rsync(&format!("dev.coder:{}/", there.display()), &back.display().to_string());
     assert!(std::fs::read(back.join("deep/large")).unwrap() == content);
     assert_eq!(std::fs::read_to_string(back.join("small")).unwrap(), "small");
+}
+
+#[test]
+fn workspace_signs_with_the_keys_of_the_persons_gnupg_agent() {
+    require!(GnuPg);
+    let (person, workspace) = (GnuPg::new(), GnuPg::new());
+    let mut site = Site::start_in(settings(), CreateTemplateRequest::default(), |inside| {
+        inside.set("GNUPGHOME", workspace.path());
+    });
+    site.home.set("GNUPGHOME", person.path());
+    let ssh = |command: &str| site.home.run(&["ssh", "-G", "dev", "--", command]);
+    assert!(ssh("true").err.contains("gpgconf --launch gpg-agent"));
+    person.run("gpgconf", &["--launch", "gpg-agent"], b"").success();
+    assert!(ssh("true").err.contains("needs a key"));
+    let key = ["--batch", "--passphrase", "", "--quick-generate-key", "ann@example.com"];
+    person.run("gpg", &key, b"").success();
+    for _ in 0..2 {
+        let signed =
+            ssh("echo it is me | gpg --batch --local-user ann@example.com --clearsign").success().out;
+        let verified = person.run("gpg", &["--batch", "--verify"], signed.as_bytes()).success();
+        assert!(verified.err.contains("Good signature"), "{}", verified.err);
+    }
+    // The secret key has stayed, and nothing signs without the session.
+    let left = std::fs::read_dir(workspace.0.path().join("private-keys-v1.d"));
+    assert_eq!(left.map_or(0, Iterator::count), 0);
+    let alone = site.home.run(&["ssh", "dev", "--", "echo x | gpg --batch --no-autostart --clearsign"]);
+    assert!(!alone.status.success(), "{}", alone.out);
+    let refused = site.home.run(&["ssh", "-G", "--stdio", "dev"]);
+    assert!(refused.err.contains("--stdio"), "{}", refused.err);
 }
 
 #[test]

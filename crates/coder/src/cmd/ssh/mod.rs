@@ -1,6 +1,7 @@
 //! `coder ssh`: a shell or a command in a workspace, or its SSH port on standard input and output (agent 7.3).
 
 mod forward;
+mod gpg;
 mod network_info;
 mod session;
 mod stdio;
@@ -45,6 +46,9 @@ pub(crate) struct Args {
     /// Let the workspace use the SSH agent of this machine.
     #[arg(short = 'A', long, env = env::SSH_FORWARD_AGENT)]
     forward_agent: bool,
+    /// Let the workspace use the keys of the GnuPG agent of this machine; gpg and gpgconf must be on both.
+    #[arg(short = 'G', long, env = env::SSH_FORWARD_GPG)]
+    forward_gpg: bool,
     /// Socket of the SSH agent to use instead of SSH_AUTH_SOCK.
     #[arg(long, env = env::SSH_IDENTITY_AGENT, value_name = "SOCKET")]
     identity_agent: Option<PathBuf>,
@@ -101,7 +105,11 @@ pub(crate) async fn run(ctx: &Context, args: Args) -> anyhow::Result<()> {
     if args.stdio && !args.remote_forward.is_empty() {
         bail!("--remote-forward does not work with --stdio: use -R of your SSH client");
     }
+    if args.stdio && args.forward_gpg {
+        bail!("--forward-gpg does not work with --stdio: use RemoteForward of your SSH client");
+    }
     let variables = variables(&args.env)?;
+    let gpg_agent = if args.forward_gpg { Some(gpg::LocalAgent::find().await?) } else { None };
     let client = remote::connect(ctx)?;
     let name =
         Name::parse_host(&args.workspace, args.ssh_host_prefix.as_deref(), args.hostname_suffix.as_deref())?;
@@ -111,6 +119,10 @@ pub(crate) async fn run(ctx: &Context, args: Args) -> anyhow::Result<()> {
     let info = client.agent_connection(agent.id).await?;
     let connection = AgentConnection::open(&client, agent.id, &info)?;
     connection.wait_reachable().await?;
+    let mut forwards = args.remote_forward.clone();
+    if let Some(agent) = gpg_agent {
+        forwards.push(agent.prepare(connection.connect(SSH_PORT).await?).await?);
+    }
     let stream = connection.connect(SSH_PORT).await?;
     let work = async {
         if args.stdio {
@@ -119,7 +131,7 @@ pub(crate) async fn run(ctx: &Context, args: Args) -> anyhow::Result<()> {
         let options = session::Options {
             command: (!args.command.is_empty()).then(|| args.command.join(" ")),
             variables,
-            forwards: args.remote_forward.clone(),
+            forwards,
             agent_socket: if args.forward_agent { Some(agent_socket(&args)?) } else { None },
         };
         session::run(&ctx.printer, stream, options).await

@@ -30,6 +30,9 @@ const KEEP_ALIVE: Duration = Duration::from_secs(30);
 const KEEP_ALIVES: usize = 10;
 /// The code of a command that a signal ended, and of a lost connection.
 const ENDED_BY_SIGNAL: u8 = 255;
+const NO_CODE: &str = "the session ended without an exit code";
+/// How much is kept of what a command writes whose output this program reads.
+const OUTPUT: usize = 64 << 10;
 
 /// What is wanted of a session.
 #[derive(Debug)]
@@ -42,7 +45,8 @@ pub(super) struct Options {
 }
 
 /// Answers what the server opens.
-struct Handler {
+#[derive(Default)]
+pub(super) struct Handler {
     forwards: Vec<RemoteForward>,
     agent_socket: Option<PathBuf>,
 }
@@ -74,7 +78,7 @@ impl client::Handler for Handler {
             reply.reject(ChannelOpenFailure::AdministrativelyProhibited).await;
             return Ok(());
         };
-        tokio::spawn(async move { connect(channel, reply, TcpStream::connect(target).await).await });
+        tokio::spawn(async move { carry(channel, reply, TcpStream::connect(target).await).await });
         Ok(())
     }
 
@@ -93,7 +97,7 @@ impl client::Handler for Handler {
             reply.reject(ChannelOpenFailure::AdministrativelyProhibited).await;
             return Ok(());
         };
-        tokio::spawn(async move { connect(channel, reply, UnixStream::connect(target).await).await });
+        tokio::spawn(async move { carry(channel, reply, UnixStream::connect(target).await).await });
         Ok(())
     }
 
@@ -107,7 +111,7 @@ impl client::Handler for Handler {
             reply.reject(ChannelOpenFailure::AdministrativelyProhibited).await;
             return Ok(());
         };
-        tokio::spawn(async move { connect(channel, reply, UnixStream::connect(socket).await).await });
+        tokio::spawn(async move { carry(channel, reply, UnixStream::connect(socket).await).await });
         Ok(())
     }
 
@@ -160,8 +164,8 @@ impl client::Handler for Handler {
     }
 }
 
-/// Connects a forwarded channel with what it leads to.
-async fn connect(
+/// Carries a forwarded channel to what it leads to.
+async fn carry(
     channel: Channel<Msg>,
     reply: ChannelOpenHandle,
     target: std::io::Result<impl AsyncRead + AsyncWrite + Unpin>,
@@ -180,20 +184,80 @@ async fn connect(
     }
 }
 
-/// Runs a shell or a command to its end.
-pub(super) async fn run(printer: &Printer, stream: TunnelStream, options: Options) -> anyhow::Result<()> {
+/// Logs in to the agent.
+pub(super) async fn connect(stream: TunnelStream, handler: Handler) -> anyhow::Result<Handle<Handler>> {
     let config = client::Config {
         keepalive_interval: Some(KEEP_ALIVE),
         keepalive_max: KEEP_ALIVES,
         ..client::Config::default()
     };
-    let handler = Handler { forwards: options.forwards.clone(), agent_socket: options.agent_socket.clone() };
     let mut session = client::connect_stream(Arc::new(config), stream, handler)
         .await
         .context("speak SSH with the agent")?;
     if !session.authenticate_none("coder").await.context("log in to the agent")?.success() {
         bail!("the agent's SSH server wants a key or password: it is no agent of this server");
     }
+    Ok(session)
+}
+
+/// The agent need not wait for a time limit. An answer is not expected.
+pub(super) async fn leave(session: &Handle<Handler>) {
+    let _ = session.disconnect(russh::Disconnect::ByApplication, "", "").await;
+}
+
+/// What a command in the workspace wrote.
+pub(super) struct Output {
+    pub(super) out: Vec<u8>,
+    pub(super) err: Vec<u8>,
+    pub(super) code: u8,
+}
+
+/// Runs a command with this input; of each stream the first [`OUTPUT`] bytes are kept.
+pub(super) async fn output_of(
+    session: &Handle<Handler>,
+    command: &str,
+    input: &[u8],
+) -> anyhow::Result<Output> {
+    let channel = session.channel_open_session().await.context("open a session in the workspace")?;
+    let (mut reader, writer) = channel.split();
+    writer.exec(true, command.as_bytes()).await?;
+    let up = async {
+        // A command that has ended needs no more input.
+        let _ = writer.data(input).await;
+        let _ = writer.eof().await;
+        std::future::pending().await
+    };
+    let down = async {
+        let (mut out, mut err, mut code) = (Vec::new(), Vec::new(), None);
+        while let Some(message) = reader.wait().await {
+            match message {
+                ChannelMsg::Data { data } => keep(&mut out, &data),
+                ChannelMsg::ExtendedData { data, ext: 1 } => keep(&mut err, &data),
+                other => match ended(&other)? {
+                    End::Code(found) => code = Some(found),
+                    End::Closed => break,
+                    End::No => {}
+                },
+            }
+        }
+        let code = code.ok_or_else(|| ConnectionLost(NO_CODE.to_owned()))?;
+        Ok(Output { out, err, code })
+    };
+    tokio::select! {
+        output = down => output,
+        () = up => unreachable!("the end of the input is not the end of the command"),
+    }
+}
+
+fn keep(kept: &mut Vec<u8>, data: &[u8]) {
+    let room = OUTPUT.saturating_sub(kept.len());
+    kept.extend_from_slice(&data[..data.len().min(room)]);
+}
+
+/// Runs a shell or a command to its end.
+pub(super) async fn run(printer: &Printer, stream: TunnelStream, options: Options) -> anyhow::Result<()> {
+    let handler = Handler { forwards: options.forwards.clone(), agent_socket: options.agent_socket.clone() };
+    let session = connect(stream, handler).await?;
     forward(printer, &session, &options).await?;
     let channel = session.channel_open_session().await.context("open a session in the workspace")?;
     let (reader, writer) = channel.split();
@@ -216,8 +280,7 @@ pub(super) async fn run(printer: &Printer, stream: TunnelStream, options: Option
         if has_terminal { raw::RawMode::enter().context("change the mode of the terminal")? } else { None };
     let code = pump(reader, writer).await;
     drop(raw_mode);
-    // The agent need not wait for a time limit. An answer is not expected.
-    let _ = session.disconnect(russh::Disconnect::ByApplication, "", "").await;
+    leave(&session).await;
     match code? {
         0 => Ok(()),
         code => Err(RemoteExit(code).into()),
@@ -295,14 +358,31 @@ async fn output(reader: &mut ChannelReadHalf) -> anyhow::Result<u8> {
                 stderr.write_all(&data).await.context("write to standard error")?;
                 stderr.flush().await.context("write to standard error")?;
             }
-            ChannelMsg::ExitStatus { exit_status } => {
-                code = Some(u8::try_from(exit_status).unwrap_or(ENDED_BY_SIGNAL));
-            }
-            ChannelMsg::ExitSignal { .. } => code = Some(ENDED_BY_SIGNAL),
-            ChannelMsg::Failure => bail!("the agent refused to start the command: see the agent's log"),
-            ChannelMsg::Close => break,
-            _ => {}
+            other => match ended(&other)? {
+                End::Code(found) => code = Some(found),
+                End::Closed => break,
+                End::No => {}
+            },
         }
     }
-    code.ok_or_else(|| ConnectionLost("the session ended without an exit code".to_owned()).into())
+    code.ok_or_else(|| ConnectionLost(NO_CODE.to_owned()).into())
+}
+
+/// What a message says about the end of a session.
+enum End {
+    Code(u8),
+    Closed,
+    No,
+}
+
+fn ended(message: &ChannelMsg) -> anyhow::Result<End> {
+    Ok(match message {
+        ChannelMsg::ExitStatus { exit_status } => {
+            End::Code(u8::try_from(*exit_status).unwrap_or(ENDED_BY_SIGNAL))
+        }
+        ChannelMsg::ExitSignal { .. } => End::Code(ENDED_BY_SIGNAL),
+        ChannelMsg::Failure => bail!("the agent refused to start the command: see the agent's log"),
+        ChannelMsg::Close => End::Closed,
+        _ => End::No,
+    })
 }
