@@ -18,7 +18,7 @@ use tokio::time::{MissedTickBehavior, interval, interval_at};
 
 use self::forward::RemoteForward;
 use crate::context::Context;
-use crate::network::AgentConnection;
+use crate::network::OwnNode;
 use crate::network::target::{self, Name, Preparation, Wait};
 use crate::{duration, env, remote};
 
@@ -115,15 +115,16 @@ pub(crate) async fn run(ctx: &Context, args: Args) -> anyhow::Result<()> {
         Name::parse_host(&args.workspace, args.ssh_host_prefix.as_deref(), args.hostname_suffix.as_deref())?;
     let wait = if args.no_wait { Wait::No } else { args.wait };
     let how = Preparation { disable_autostart: args.disable_autostart, wait };
-    let (workspace, agent) = target::prepare(ctx, &client, &name, how).await?;
-    let info = client.agent_connection(agent.id).await?;
-    let connection = AgentConnection::open(&client, agent.id, &info)?;
-    connection.wait_reachable().await?;
+    // Both take several round trips, and need nothing of each other.
+    let node = async { OwnNode::start(&client, &client.agents_connection().await?) };
+    let (node, (workspace, agent)) = tokio::try_join!(node, target::prepare(ctx, &client, &name, how))?;
+    let connection = node.reach(agent.id);
+    let mut stream = connection.connect_first(SSH_PORT).await?;
     let mut forwards = args.remote_forward.clone();
     if let Some(agent) = gpg_agent {
-        forwards.push(agent.prepare(connection.connect(SSH_PORT).await?).await?);
+        forwards.push(agent.prepare(stream).await?);
+        stream = connection.connect(SSH_PORT).await?;
     }
-    let stream = connection.connect(SSH_PORT).await?;
     let work = async {
         if args.stdio {
             return stdio::copy(stream).await;
