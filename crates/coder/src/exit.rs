@@ -83,10 +83,20 @@ pub(crate) enum Canceled {
 #[error("the remote command ended with code {0}")]
 pub(crate) struct RemoteExit(pub(crate) u8);
 
+/// A command that answers with its exit code alone answered no. Nothing is printed: OpenSSH would show it before every session.
+#[derive(Clone, Copy, Debug, thiserror::Error)]
+#[error("no")]
+pub(crate) struct AnswerIsNo;
+
 /// The connection to a workspace was lost while it was in use.
 #[derive(Debug, thiserror::Error)]
 #[error("the connection to the workspace was lost: {0}")]
 pub(crate) struct ConnectionLost(pub(crate) String);
+
+/// Whether the exit code says everything.
+pub(crate) fn is_silent(error: &anyhow::Error) -> bool {
+    error.is::<RemoteExit>() || error.is::<AnswerIsNo>()
+}
 
 /// The exit code of an error.
 pub(crate) fn of(error: &anyhow::Error) -> Exit {

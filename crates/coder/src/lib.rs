@@ -72,7 +72,7 @@ fn finish(result: anyhow::Result<()>, facts: &Facts) -> Exit {
     match result {
         Ok(()) => Exit::Success,
         Err(error) => {
-            if error.downcast_ref::<exit::RemoteExit>().is_none() {
+            if !exit::is_silent(&error) {
                 Printer::detect(false).error(&error_report::report(&error, facts));
             }
             exit::of(&error)

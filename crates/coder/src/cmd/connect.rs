@@ -3,9 +3,10 @@
 use std::net::IpAddr;
 use std::time::Duration;
 
-use anyhow::bail;
 use tokio::net::lookup_host;
 use tokio::time::timeout;
+
+use crate::exit::AnswerIsNo;
 
 /// The addresses of workspaces begin with it: `fd60:627a:a42b::/48`.
 const PREFIX: [u16; 3] = [0xfd60, 0x627a, 0xa42b];
@@ -15,7 +16,7 @@ const TIMEOUT: Duration = Duration::from_secs(2);
 /// The commands below `coder connect`.
 #[derive(Debug, clap::Subcommand)]
 pub(crate) enum Command {
-    /// Succeed when the host name leads to a workspace.
+    /// Succeed when the host name leads to a workspace. Nothing is printed.
     Exists(Exists),
 }
 
@@ -33,7 +34,7 @@ pub(crate) async fn run(command: Command) -> anyhow::Result<()> {
         Ok(Ok(mut found)) => found.any(|found| is_workspace(found.ip())),
         _ => false,
     };
-    if exists { Ok(()) } else { bail!("{host:?} does not lead to a workspace") }
+    if exists { Ok(()) } else { Err(AnswerIsNo.into()) }
 }
 
 fn is_workspace(address: IpAddr) -> bool {

@@ -138,6 +138,7 @@ fn plain_openssh_works_through_config_ssh() {
     for host in ["coder.dev", "dev.coder"] {
         let outcome = site.openssh("ssh", &[host, "cat; exit 7"], b"typed");
         assert_eq!((outcome.status.code(), outcome.out.as_str()), (Some(7), "typed"), "{}", outcome.err);
+        assert_eq!(outcome.err, "");
     }
     let (from, to) = (site.home.path().join("from"), site.home.path().join("to"));
     std::fs::write(&from, vec![7; 1 << 20]).unwrap();
