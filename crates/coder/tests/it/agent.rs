@@ -55,7 +55,8 @@ fn agent_that_cannot_start_says_what_is_missing() {
     home.run(&["agent", "--agent-token", "t"]).refused("CODER_AGENT_URL");
     home.run(&["agent", "--agent-token-file", "missing", "--agent-url", NOWHERE])
         .refused("read the agent token from missing");
-    home.run(&["agent", "--auth", "aws-instance-identity"]).refused("aws-instance-identity");
+    let refused = home.run(&["agent", "--auth", "aws-instance-identity"]).refused("aws-instance-identity");
+    assert!(refused.err.contains("CODER_AGENT_TOKEN"), "{}", refused.err);
     home.run(&["stat", "disk", "--path", "/nonexistent"]).refused("look up /nonexistent");
 }
 

@@ -3,18 +3,18 @@
 use std::path::PathBuf;
 use std::time::Duration;
 
-use clap::builder::PossibleValuesParser;
-
 use crate::cmd::agent::session::AgentSession;
 use crate::{duration, env};
+
+/// The only way in which an agent proves itself.
+const TOKEN: &str = "token";
 
 #[derive(Debug, clap::Args)]
 pub(crate) struct Args {
     #[command(flatten)]
     pub(crate) session: AgentSession,
     /// How the agent proves itself. Identities of cloud instances are not supported.
-    #[arg(long, env = env::AGENT_AUTH, default_value = "token", value_name = "TYPE",
-        value_parser = PossibleValuesParser::new(["token"]))]
+    #[arg(long, env = env::AGENT_AUTH, default_value = TOKEN, value_name = "TYPE", value_parser = auth)]
     pub(crate) auth: String,
     /// Directory for logs; default the directory for temporary files.
     #[arg(long, env = env::AGENT_LOG_DIR, value_name = "DIR")]
@@ -45,6 +45,16 @@ pub(crate) struct Args {
     pub(crate) log_stackdriver: String,
     #[command(flatten)]
     pub(crate) unsupported: Unsupported,
+}
+
+/// The value of `--auth`. It comes from the template, by way of the bootstrap script.
+fn auth(text: &str) -> Result<String, &'static str> {
+    if text == TOKEN {
+        return Ok(text.to_owned());
+    }
+    Err(
+        "only agents with a token are supported: set auth = \"token\" on the coder_agent resource, and give the machine CODER_AGENT_TOKEN",
+    )
 }
 
 /// Flags of official agents without effect here. Images set them, so they are no reason not to start; the log names those that were given.
