@@ -219,6 +219,43 @@ fn web_page_of_a_workspace_is_forwarded() {
     assert!(answer.ends_with("hi"), "{answer}");
 }
 
+/// Sessions come and go for weeks in an agent.
+#[test]
+fn sessions_leave_no_memory_behind() {
+    const SESSIONS: usize = 20;
+    const MORE_KIB: u64 = 16 << 10;
+    let site = Site::start();
+    let used = || {
+        let status = std::fs::read_to_string(format!("/proc/{}/status", site.agent.id())).unwrap();
+        let line = status.lines().find_map(|line| line.strip_prefix("RssAnon:")).unwrap();
+        line.trim().trim_end_matches(" kB").parse::<u64>().unwrap()
+    };
+    let round = || {
+        let mut sessions: Vec<_> = (0..SESSIONS)
+            .map(|_| {
+                let mut command = site.home.command(&["ssh", "dev", "--", "cat"]);
+                command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::null());
+                command.spawn().unwrap()
+            })
+            .collect();
+        for session in &mut sessions {
+            session.stdin.as_mut().unwrap().write_all(b"x").unwrap();
+            session.stdout.as_mut().unwrap().read_exact(&mut [0]).unwrap();
+        }
+        for mut session in sessions {
+            drop(session.stdin.take());
+            assert!(session.wait().unwrap().success());
+        }
+    };
+    let before = used();
+    round();
+    round();
+    // Freed memory is returned twice a minute.
+    let returned =
+        crate::program::until(Duration::from_secs(120), || (used() < before + MORE_KIB).then_some(()));
+    assert!(returned.is_some(), "{before} KiB before, {} KiB after", used());
+}
+
 /// The agent's reports extend the deadline while somebody is in the workspace. Then it stops by itself.
 #[test]
 fn an_open_session_keeps_a_workspace_from_stopping() {

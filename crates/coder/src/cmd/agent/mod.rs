@@ -28,6 +28,8 @@ const THREADS: usize = 2;
 /// Delays between two waits for the claim of a prebuilt workspace.
 const FIRST_REINIT_DELAY: Duration = Duration::from_secs(1);
 const LAST_REINIT_DELAY: Duration = Duration::from_secs(60);
+/// How often freed memory is returned to the system.
+const RELEASE_EVERY: Duration = Duration::from_secs(30);
 /// The agent's log in the log directory, and its backups of 5 MB.
 const LOG_FILE: &str = "coder-agent.log";
 const LOG_BACKUPS: usize = 10;
@@ -59,6 +61,8 @@ pub(crate) fn run(ctx: &Context, args: Args) -> anyhow::Result<()> {
         let client = args.session.client()?;
         let transport = Arc::new(HttpTransport::new(client.clone()));
         let mut signals = Signals::take()?;
+        // It ends with the runtime.
+        tokio::spawn(release_memory());
         loop {
             let agent = Agent::new(config.clone(), Arc::clone(&transport) as Arc<dyn Transport>);
             let stop = CancellationToken::new();
@@ -87,6 +91,15 @@ pub(crate) fn run(ctx: &Context, args: Args) -> anyhow::Result<()> {
             }
         }
     })
+}
+
+/// What sessions have used is of no use to the workspace's user while the agent keeps it.
+async fn release_memory() {
+    loop {
+        tokio::time::sleep(RELEASE_EVERY).await;
+        // Walking all free memory blocks the thread for a moment.
+        let _ = tokio::task::spawn_blocking(runtime::release_memory).await;
+    }
 }
 
 /// Waits until the server says that a prebuilt workspace was given to a user, which only official servers do.
