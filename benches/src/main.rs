@@ -34,6 +34,10 @@ const MEASUREMENTS: &[(&str, Measurement)] = &[
     ("slots", slots::at_once),
     ("operator", operator::pools),
     ("agent", agent::agent),
+    ("throughput", agent::throughput),
+    ("terminal", agent::terminal),
+    ("crowd", agent::crowd),
+    ("sessions", agent::sessions),
 ];
 
 /// What every measurement needs.

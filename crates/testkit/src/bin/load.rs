@@ -1,4 +1,4 @@
-//! `load latency|throughput|builds|idle|fleet|listing --url URL`, with the token in `CODER_SESSION_TOKEN`: each line it
+//! `load latency|throughput|builds|idle|fleet|listing|agents|terminal --url URL`, with the token in `CODER_SESSION_TOKEN`: each line it
 //! prints is a JSON object, the last one is the report.
 
 use std::io::Write as _;
@@ -6,8 +6,9 @@ use std::time::Duration;
 
 use anyhow::{Context, Result};
 use clap::{Parser, Subcommand};
+use coder_domain::ids::AgentId;
 use coder_domain::secret::Secret;
-use coder_testkit::load::{Fleet, Latency, Target};
+use coder_testkit::load::{Agents, Fleet, Latency, Target};
 use serde_json::{Value, json};
 
 #[derive(Parser)]
@@ -76,6 +77,24 @@ enum Mode {
         #[arg(long, default_value_t = 200)]
         rounds: usize,
     },
+    /// Very many agents with nothing to do: prints the time until all were connected, and keeps them.
+    Agents {
+        /// Agents, each of a workspace of its own.
+        #[arg(long, default_value_t = 2000)]
+        agents: usize,
+        /// How long.
+        #[arg(long, default_value_t = 60)]
+        seconds: u64,
+    },
+    /// From a key in a web terminal to its echo.
+    Terminal {
+        /// The agent.
+        #[arg(long)]
+        agent: AgentId,
+        /// How many keys.
+        #[arg(long, default_value_t = 1000)]
+        keys: usize,
+    },
     /// Keeps idle daemons connected.
     Idle {
         /// Fake daemons.
@@ -111,6 +130,13 @@ async fn main() -> Result<()> {
         Mode::Throughput { daemons, clients, seconds } => {
             json!({ "per_second": target.throughput(daemons, clients, Duration::from_secs(seconds)).await? })
         }
+        Mode::Agents { agents, seconds } => {
+            let agents = Agents::connect(&target, agents).await?;
+            say(&json!({ "connected_s": agents.connected_in.as_secs_f64() }))?;
+            tokio::time::sleep(Duration::from_secs(seconds)).await;
+            json!({ "seconds": seconds })
+        }
+        Mode::Terminal { agent, keys } => percentiles(target.terminal(agent, keys).await?),
         Mode::Idle { daemons, seconds } => {
             target.idle(daemons, Duration::from_secs(seconds)).await?;
             json!({ "daemons": daemons, "seconds": seconds })

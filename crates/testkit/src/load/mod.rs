@@ -1,11 +1,13 @@
 //! The load driver. It knows a server only by its URL, a token, the REST API and the daemon protocol, so it measures an
 //! official server in the same way.
 
+mod agents;
 mod builds;
 mod completions;
 mod fleet;
 mod imports;
 mod listing;
+mod terminal;
 
 use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
@@ -20,6 +22,7 @@ use tokio::task::JoinSet;
 
 use crate::daemon::{BUILD_VERSION, FakeDaemon};
 
+pub use agents::Agents;
 pub use fleet::Fleet;
 
 /// A server to put under load.
