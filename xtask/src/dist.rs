@@ -33,6 +33,8 @@ fn run_slim(name: &str, triple: &str) -> Result<Option<PathBuf>> {
     let mut build =
         cargo(&["rustc", "--release", "--package", "coder", "--bin", "coder", "--no-default-features"]);
     build.args(["--target", triple, "--"]).args(["-C", "target-feature=+crt-static"]);
+    // Workspaces download it, and each agent has its code in memory.
+    build.env("CARGO_PROFILE_RELEASE_OPT_LEVEL", "s");
     run::run(build.env("CARGO_TARGET_DIR", &folder))?;
     let built = folder.join(triple).join("release/coder");
     keep(&built, &format!("coder-linux-{name}")).map(Some)
