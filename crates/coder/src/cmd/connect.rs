@@ -16,7 +16,7 @@ const TIMEOUT: Duration = Duration::from_secs(2);
 /// The commands below `coder connect`.
 #[derive(Debug, clap::Subcommand)]
 pub(crate) enum Command {
-    /// Succeed when the host name leads to a workspace. Nothing is printed.
+    /// Succeed when the host name leads to a workspace.
     Exists(Exists),
 }
 
