@@ -48,7 +48,8 @@ impl Recipe {
         environment.insert("HOME".to_owned(), HOME.to_owned());
         environment.insert(
             "PATH".to_owned(),
-            "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin".to_owned(),
+            // The operator starts `coder`, as the official one does.
+            "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin:/opt".to_owned(),
         );
         let environment: Vec<_> = environment.iter().map(|(name, value)| format!("{name}={value}")).collect();
         let ports: BTreeMap<_, _> =

@@ -89,7 +89,8 @@ fn a_server_a_daemon_and_a_build_run_in_the_images() {
     };
     cli(&["login", &url]).unwrap_or_else(|error| panic!("{error}\n{}", podman.logs("server")));
     let [token, _] = cli(&["tokens", "create"]).unwrap();
-    let user = podman.run(&["exec", "server", "/opt/coder", "version"]);
+    // As the operator starts it.
+    let user = podman.run(&["exec", "server", "coder", "version"]);
     assert!(user.contains("Coder"), "{user}");
 
     // The documented line for a container, with its variables.
