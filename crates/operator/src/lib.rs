@@ -20,7 +20,7 @@ mod queue;
 mod reconcile;
 pub mod rules;
 mod run;
-mod time_zones;
+mod watch;
 
 pub use leader::Election;
 pub use run::{Config, connect, run};

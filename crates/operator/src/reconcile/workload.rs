@@ -56,9 +56,7 @@ impl Pass<'_> {
         let invalid = |error: schedule::Error| {
             Failure::from(Finding::no(WORKLOAD, "InvalidSchedule", error.to_string()))
         };
-        let least = schedule::minimum(config, now, crate::time_zones::find)
-            .map_err(invalid)?
-            .min(config.max_replicas);
+        let least = schedule::minimum(config, now).map_err(invalid)?.min(config.max_replicas);
         // A pool that was of a fixed size begins with it.
         let fixed = AutoscalingStatus {
             desired_replicas: self.status.desired_replicas,

@@ -2,8 +2,8 @@
 
 use std::str::FromStr as _;
 
+use coder_domain::schedule::zones;
 use croner::Cron;
-use jiff::tz::TimeZone;
 use jiff::{SignedDuration, Timestamp};
 
 use crate::crd::autoscaling::{Autoscaling, Schedule};
@@ -17,24 +17,18 @@ pub enum Error {
     )]
     Cron(String),
     /// No time zone.
-    #[error(
-        "unknown time zone {0:?}: write it as Europe/Berlin or UTC; all but UTC need the time zone database of the operator's system"
-    )]
+    #[error("unknown time zone {0:?}: write it as Europe/Berlin or UTC")]
     TimeZone(String),
 }
 
-/// The least number of daemons at `now`. `zones` finds a time zone by its name.
+/// The least number of daemons at `now`.
 ///
 /// # Errors
 /// A schedule is malformed.
-pub fn minimum(
-    autoscaling: &Autoscaling,
-    now: Timestamp,
-    zones: impl Fn(&str) -> Option<TimeZone>,
-) -> Result<i32, Error> {
+pub fn minimum(autoscaling: &Autoscaling, now: Timestamp) -> Result<i32, Error> {
     let mut least = autoscaling.min_replicas;
     for schedule in &autoscaling.schedules {
-        if is_active(schedule, now, &zones)? {
+        if is_active(schedule, now)? {
             least = least.max(schedule.min_replicas);
         }
     }
@@ -42,13 +36,9 @@ pub fn minimum(
 }
 
 /// Whether a schedule began within its duration before `now`.
-fn is_active(
-    schedule: &Schedule,
-    now: Timestamp,
-    zones: impl Fn(&str) -> Option<TimeZone>,
-) -> Result<bool, Error> {
+fn is_active(schedule: &Schedule, now: Timestamp) -> Result<bool, Error> {
     let cron = Cron::from_str(&schedule.cron).map_err(|_| Error::Cron(schedule.cron.clone()))?;
-    let zone = zones(&schedule.time_zone).ok_or_else(|| Error::TimeZone(schedule.time_zone.clone()))?;
+    let zone = zones::find(&schedule.time_zone).ok_or_else(|| Error::TimeZone(schedule.time_zone.clone()))?;
     let length = SignedDuration::from_secs(i64::from(schedule.duration_seconds));
     // An expression such as 30 February never matches.
     let Ok(begun) = cron.find_previous_occurrence(&now.to_zoned(zone), true) else { return Ok(false) };
@@ -81,15 +71,6 @@ mod tests {
         }
     }
 
-    /// Berlin in winter, so that the tests need no database.
-    fn zones(name: &str) -> Option<TimeZone> {
-        match name {
-            "UTC" => Some(TimeZone::UTC),
-            "Europe/Berlin" => Some(TimeZone::fixed(jiff::tz::offset(1))),
-            _ => None,
-        }
-    }
-
     fn at(text: &str) -> Timestamp {
         text.parse().unwrap()
     }
@@ -104,23 +85,27 @@ mod tests {
             ("2026-11-23T08:59:59Z", 5),
             ("2026-11-23T09:00:00Z", 1),
             ("2026-11-22T07:30:00Z", 1),
+            // Monday in summer: two hours ahead.
+            ("2026-07-06T05:59:59Z", 1),
+            ("2026-07-06T06:00:00Z", 5),
+            ("2026-07-06T08:00:00Z", 1),
         ] {
-            assert_eq!(minimum(&pool, at(now), zones), Ok(least), "{now}");
+            assert_eq!(minimum(&pool, at(now)), Ok(least), "{now}");
         }
     }
 
     #[test]
     fn the_greatest_of_several_counts() {
         let pool = with(vec![schedule("0 8 * * *", "UTC", 4, 3), schedule("0 9 * * *", "UTC", 1, 6)]);
-        assert_eq!(minimum(&pool, at("2026-11-23T09:30:00Z"), zones), Ok(6));
-        assert_eq!(minimum(&pool, at("2026-11-23T10:30:00Z"), zones), Ok(3));
+        assert_eq!(minimum(&pool, at("2026-11-23T09:30:00Z")), Ok(6));
+        assert_eq!(minimum(&pool, at("2026-11-23T10:30:00Z")), Ok(3));
     }
 
     #[test]
     fn malformed_schedules_are_named() {
         let cron = with(vec![schedule("every day", "UTC", 1, 3)]);
-        assert_eq!(minimum(&cron, Timestamp::UNIX_EPOCH, zones), Err(Error::Cron("every day".to_owned())));
+        assert_eq!(minimum(&cron, Timestamp::UNIX_EPOCH), Err(Error::Cron("every day".to_owned())));
         let zone = with(vec![schedule("0 8 * * *", "Mars", 1, 3)]);
-        assert_eq!(minimum(&zone, Timestamp::UNIX_EPOCH, zones), Err(Error::TimeZone("Mars".to_owned())));
+        assert_eq!(minimum(&zone, Timestamp::UNIX_EPOCH), Err(Error::TimeZone("Mars".to_owned())));
     }
 }
