@@ -11,17 +11,15 @@ use coder_domain::ids::OrganizationId;
 use jiff::{SignedDuration, Timestamp};
 use k8s_openapi::api::core::v1::ObjectReference;
 use kube::Client;
-use kube::runtime::events::{Event, EventType, Recorder, Reporter};
 use parking_lot::Mutex;
 
-use crate::access::{Access, Clients};
+use crate::access::{Access, Believed, Clients};
+use crate::events::Events;
 use crate::metrics::Metrics;
 use crate::queue::{PoolId, Queues};
 use crate::rules::conditions::Finding;
 use crate::rules::keys::Check;
 
-/// The name under which Events are reported.
-pub(crate) const CONTROLLER: &str = "coder-operator";
 /// How long an answer of a server about organizations, licences and keys is believed.
 pub(crate) const RESYNC: SignedDuration = SignedDuration::from_mins(5);
 
@@ -32,7 +30,7 @@ pub(crate) struct Context {
     pub(crate) clients: Clients,
     pub(crate) queues: Queues,
     pub(crate) metrics: Metrics,
-    recorder: Recorder,
+    events: Events,
     memory: Mutex<HashMap<PoolId, Memory>>,
     organizations: Mutex<HashMap<(String, String), Organization>>,
 }
@@ -84,9 +82,8 @@ impl Context {
     /// A context without any memory.
     #[must_use]
     pub(crate) fn new(kube: Client, clock: Arc<dyn Clock>, queues: Queues, metrics: Metrics) -> Self {
-        let reporter = Reporter { controller: CONTROLLER.to_owned(), instance: None };
         Self {
-            recorder: Recorder::new(kube.clone(), reporter),
+            events: Events::new(kube.clone(), Arc::clone(&clock)),
             kube,
             clock,
             clients: Clients::default(),
@@ -108,23 +105,9 @@ impl Context {
         self.queues.forget(pool);
     }
 
-    /// Reports what happened to an object. That it cannot be reported is no reason to stop.
+    /// Reports what happened to an object.
     pub(crate) async fn event(&self, about: &ObjectReference, is_warning: bool, reason: &str, note: &str) {
-        // The API server accepts 1024 bytes.
-        let mut end = note.len().min(1000);
-        while !note.is_char_boundary(end) {
-            end -= 1;
-        }
-        let event = Event {
-            type_: if is_warning { EventType::Warning } else { EventType::Normal },
-            reason: reason.to_owned(),
-            note: Some(note[..end].to_owned()),
-            action: "Reconcile".to_owned(),
-            secondary: None,
-        };
-        if let Err(error) = self.recorder.publish(&event, about).await {
-            tracing::debug!(%error, reason, "cannot write an Event");
-        }
+        self.events.report(about, is_warning, reason, note).await;
     }
 
     /// The organization of a server, not asked again within [`RESYNC`].

@@ -163,6 +163,12 @@ pub fn key_name(base: &str, identity: &str) -> String {
 
 /// A part of a label's value that identifies a key.
 #[must_use]
+/// The name of an Event about an object; `unique` tells the Events of one object apart.
+#[must_use]
+pub fn event(object: &str, unique: i128) -> String {
+    fit("", object, &format!(".{unique:x}"), OBJECT)
+}
+
 pub fn short_id(id: &str) -> String {
     id.chars().filter(char::is_ascii_alphanumeric).take(32).collect()
 }
@@ -213,7 +219,7 @@ mod tests {
                 prop_assert!(!name.ends_with(['-', '.']));
             }
             let plane = Names::of_control_plane(&namespace, &resource);
-            for name in [&names.secret, &plane.secret, &plane.initial_admin()] {
+            for name in [&names.secret, &plane.secret, &plane.initial_admin(), &event(&resource, i128::from(u64::MAX))] {
                 prop_assert!(name.len() <= 253, "{name}");
             }
             prop_assert!(!names.workload.contains('.'));

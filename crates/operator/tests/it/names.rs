@@ -30,6 +30,7 @@ async fn a_pool_may_have_the_longest_name_with_dots() {
     let pod = &world.pod_names().await[0];
     assert_eq!(&status.daemons[0].pod, pod, "the daemon has the name of its pod");
     assert!(!pod.contains('.') && pod.len() <= 63, "{pod}");
+    assert!(world.events(&name).await.contains(&"RotatingKey".to_owned()), "Events have shorter names");
     world.queue(1, &[("os", "linux")]).await;
     world.eventually("the job runs", async || world.jobs.running() == 1).await;
     world.jobs.finish(1);

@@ -1,0 +1,158 @@
+//! Events about resources, as `kubectl describe` shows them.
+//!
+//! What happens again soon is counted in the first Event about it, so that a problem that comes and goes is one Event.
+
+use std::collections::HashMap;
+use std::sync::Arc;
+
+use coder_domain::clock::Clock;
+use jiff::{SignedDuration, Timestamp};
+use k8s_openapi::api::core::v1::ObjectReference;
+use k8s_openapi::api::events::v1::{Event, EventSeries};
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::{MicroTime, ObjectMeta};
+use kube::api::{Patch, PatchParams, PostParams};
+use kube::{Api, Client, ResourceExt as _};
+use parking_lot::Mutex;
+use serde_json::json;
+
+use crate::names;
+
+/// The name under which Events are reported.
+const CONTROLLER: &str = "coder-operator";
+/// The API server accepts 1024 bytes.
+const NOTE: usize = 1000;
+/// What happens again within this time is the same Event. Kubernetes keeps Events for an hour.
+const AGAIN: SignedDuration = SignedDuration::from_mins(6);
+
+/// What happened to an object.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+struct Happening {
+    uid: String,
+    is_warning: bool,
+    reason: String,
+    note: String,
+}
+
+/// An Event that was written.
+#[derive(Clone)]
+struct Written {
+    name: String,
+    count: i32,
+    at: Timestamp,
+}
+
+/// Writes Events.
+pub(crate) struct Events {
+    kube: Client,
+    clock: Arc<dyn Clock>,
+    written: Mutex<HashMap<Happening, Written>>,
+}
+
+impl Events {
+    #[must_use]
+    pub(crate) fn new(kube: Client, clock: Arc<dyn Clock>) -> Self {
+        Self { kube, clock, written: Mutex::default() }
+    }
+
+    /// Reports what happened to an object. That it cannot be reported is no reason to stop.
+    pub(crate) async fn report(&self, about: &ObjectReference, is_warning: bool, reason: &str, note: &str) {
+        if let Err(error) = self.write(about, is_warning, reason, note).await {
+            tracing::warn!(%error, reason, "cannot write an Event");
+        }
+    }
+
+    async fn write(
+        &self,
+        about: &ObjectReference,
+        is_warning: bool,
+        reason: &str,
+        note: &str,
+    ) -> Result<(), kube::Error> {
+        let now = self.clock.now();
+        let happening = Happening {
+            uid: about.uid.clone().unwrap_or_default(),
+            is_warning,
+            reason: reason.to_owned(),
+            note: cut(note).to_owned(),
+        };
+        let known = {
+            let mut written = self.written.lock();
+            written.retain(|_, written| now.duration_since(written.at) < AGAIN);
+            written.get(&happening).cloned()
+        };
+        let events: Api<Event> =
+            Api::namespaced(self.kube.clone(), about.namespace.as_deref().unwrap_or("default"));
+        let repeated = match known {
+            Some(known) => self.repeat(&events, known, now).await?,
+            None => None,
+        };
+        let written = match repeated {
+            Some(written) => written,
+            None => {
+                let event = event(about, &happening, now);
+                let name = event.name_any();
+                events.create(&PostParams::default(), &event).await?;
+                Written { name, count: 1, at: now }
+            }
+        };
+        self.written.lock().insert(happening, written);
+        Ok(())
+    }
+
+    /// Counts an Event; none if it does not exist any more.
+    async fn repeat(
+        &self,
+        events: &Api<Event>,
+        known: Written,
+        now: Timestamp,
+    ) -> Result<Option<Written>, kube::Error> {
+        let count = known.count.saturating_add(1);
+        let series = EventSeries { count, last_observed_time: MicroTime(now) };
+        let patch = Patch::Merge(json!({"series": series}));
+        match events.patch(&known.name, &PatchParams::default(), &patch).await {
+            Ok(_) => Ok(Some(Written { name: known.name, count, at: now })),
+            Err(kube::Error::Api(status)) if status.code == 404 => Ok(None),
+            Err(error) => Err(error),
+        }
+    }
+}
+
+fn cut(note: &str) -> &str {
+    let mut end = note.len().min(NOTE);
+    while !note.is_char_boundary(end) {
+        end -= 1;
+    }
+    &note[..end]
+}
+
+fn event(about: &ObjectReference, what: &Happening, now: Timestamp) -> Event {
+    let name = names::event(about.name.as_deref().unwrap_or(CONTROLLER), now.as_nanosecond());
+    Event {
+        metadata: ObjectMeta {
+            name: Some(name),
+            namespace: about.namespace.clone(),
+            ..ObjectMeta::default()
+        },
+        action: Some("Reconcile".to_owned()),
+        event_time: Some(MicroTime(now)),
+        note: Some(what.note.clone()),
+        reason: Some(what.reason.clone()),
+        regarding: Some(about.clone()),
+        reporting_controller: Some(CONTROLLER.to_owned()),
+        reporting_instance: Some(CONTROLLER.to_owned()),
+        type_: Some(if what.is_warning { "Warning" } else { "Normal" }.to_owned()),
+        ..Event::default()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_long_note_is_cut_between_characters() {
+        assert_eq!(cut("short"), "short");
+        let long = format!("{}ä and more", "a".repeat(NOTE - 1));
+        assert_eq!(cut(&long), "a".repeat(NOTE - 1));
+    }
+}
