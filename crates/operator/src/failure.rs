@@ -63,7 +63,9 @@ impl Failure {
                 Self::new(Finding::no(RBAC, "Conflict", message), SLOW)
             }
             apply::Error::Foreign { .. } => Self::new(Finding::no(WORKLOAD, "Conflict", message), SLOW),
-            apply::Error::Api(kube::Error::Api(status)) if matches!(status.code, 400 | 403 | 404 | 422) => {
+            apply::Error::Api(kube::Error::Api(status))
+                if matches!(status.code, 400 | 403 | 404 | 422) || is_of_wrong_type(status) =>
+            {
                 Self::new(Finding::no(WORKLOAD, "Rejected", message), SLOW)
             }
             apply::Error::Api(_) => {
@@ -71,6 +73,11 @@ impl Failure {
             }
         }
     }
+}
+
+/// An object whose fields have other types than its kind; the API server calls this an error of its own (500).
+fn is_of_wrong_type(status: &kube::core::Status) -> bool {
+    status.message.starts_with("failed to create typed patch object")
 }
 
 impl From<Unavailable> for Failure {

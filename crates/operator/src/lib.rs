@@ -5,6 +5,7 @@
 
 mod access;
 mod apply;
+mod consent;
 mod context;
 mod control_plane;
 #[expect(unreachable_pub, reason = "the derive of a schema repeats the type inside a function")]

@@ -27,6 +27,8 @@ pub const BUSY: &str = "coder.com/busy";
 pub const KEY_ID: &str = "coder.com/provisioner-key-id";
 /// The annotation of objects in other namespaces that says to which resource they belong.
 pub const OWNER_UID: &str = "coder.com/owner-uid";
+/// The annotation of a namespace that names the namespaces whose resources may have permissions in it, or `*`.
+pub const WORKSPACES_FROM: &str = "coder.com/workspaces-from";
 /// The annotation of a resource that asks for a new key whenever its value changes.
 pub const ROTATE: &str = "coder.com/rotate-key";
 /// The annotation with the hash of what was applied.

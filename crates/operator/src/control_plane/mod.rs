@@ -17,6 +17,7 @@ use serde_json::{Value, json};
 
 use crate::access::{Access, entry};
 use crate::apply::{FIELD_MANAGER, apply};
+use crate::consent;
 use crate::context::Context;
 use crate::crd::provisioner_status::SecretReference;
 use crate::crd::{CoderControlPlane, CoderControlPlaneStatus};
@@ -24,7 +25,7 @@ use crate::failure::{Failure, Retry};
 use crate::names::{Names, PLANE_FINALIZER};
 use crate::objects::{metadata, rbac};
 use crate::reconcile::remove;
-use crate::rules::conditions::{self, Finding, READY};
+use crate::rules::conditions::{self, Finding, RBAC, READY};
 use objects::Plane;
 
 /// The condition of the token.
@@ -186,8 +187,9 @@ impl Pass<'_> {
     /// Permissions in other namespaces.
     async fn workspace_namespaces(&mut self, plane: &Plane<'_>, uid: &str) -> Result<(), Failure> {
         let spec = &self.plane.spec.rbac;
-        let wanted: Vec<String> =
-            spec.workspace_namespaces.iter().map(|namespace| namespace.name.clone()).collect();
+        let kube = &self.ctx.kube;
+        let (willing, refusals) = consent::ask(kube, &self.names.namespace, spec).await?;
+        let wanted: Vec<String> = willing.iter().map(|namespace| namespace.name.clone()).collect();
         let former: Vec<String> =
             self.status.workspace_namespaces.iter().filter(|name| !wanted.contains(name)).cloned().collect();
         if wanted.iter().any(|name| !self.status.workspace_namespaces.contains(name)) {
@@ -195,7 +197,7 @@ impl Pass<'_> {
             self.status.workspace_namespaces = former.iter().chain(&wanted).cloned().collect();
             self.write_status().await?;
         }
-        for namespace in &spec.workspace_namespaces {
+        for namespace in willing {
             match rbac::foreign(spec, namespace, plane.names, plane.service_account(), uid) {
                 Some(pair) => {
                     for object in pair {
@@ -209,6 +211,14 @@ impl Pass<'_> {
             revoke(self.ctx, plane.names, &namespace, uid).await?;
         }
         self.status.workspace_namespaces = wanted;
+        let finding = match refusals.into_iter().next() {
+            Some(refusal) => {
+                self.next = self.next.min(Duration::from_secs(60));
+                refusal
+            }
+            None => Finding::yes(RBAC, "Granted", "templates have their permissions"),
+        };
+        self.find(finding).await;
         Ok(())
     }
 

@@ -13,6 +13,7 @@ use serde_json::Value;
 
 use super::pass::Pass;
 use crate::apply::{self, apply};
+use crate::consent;
 use crate::failure::{Failure, Retry};
 use crate::names::OWNER_UID;
 use crate::objects::{Pool, protection, rbac};
@@ -49,15 +50,16 @@ impl Pass<'_> {
                 self.remove::<Role>(&self.names.namespace, &self.names.role).await?;
             }
         }
+        let (willing, refusals) = consent::ask(&self.ctx.kube, &self.names.namespace, spec).await?;
+        problems.extend(refusals);
         // Noted before the objects are made, so that they are found again.
-        let wanted: BTreeSet<String> =
-            spec.workspace_namespaces.iter().map(|namespace| namespace.name.clone()).collect();
+        let wanted: BTreeSet<String> = willing.iter().map(|namespace| namespace.name.clone()).collect();
         let known: BTreeSet<String> = self.status.workspace_namespaces.iter().cloned().collect();
         if !wanted.is_subset(&known) {
             self.status.workspace_namespaces = known.union(&wanted).cloned().collect();
             self.save_keys().await?;
         }
-        for namespace in &spec.workspace_namespaces {
+        for namespace in willing {
             match rbac::foreign(spec, namespace, &self.names, pool.service_account(), &self.uid) {
                 Some(pair) => problems.extend(self.grant(pair).await?),
                 None => self.revoke(&namespace.name).await?,

@@ -288,11 +288,11 @@ impl Pass<'_> {
                 format!("{ready} of {replicas} pods are ready{cause}"),
             )
         } else {
-            let refused = status.get("conditions").and_then(Value::as_array).into_iter().flatten();
-            let refused = refused
-                .filter(|condition| condition["type"] == json!("ReplicaFailure"))
-                .find_map(|condition| condition["message"].as_str().map(str::to_owned));
-            let cause = refused.or(problem).map(|cause| format!("; {cause}")).unwrap_or_default();
+            let cause = refused(status)
+                .map(str::to_owned)
+                .or(problem)
+                .map(|cause| format!("; {cause}"))
+                .unwrap_or_default();
             let message = format!("0 of {replicas} pods are ready{cause}");
             Finding::no(WORKLOAD, "NoReplicasReady", message)
         };
@@ -362,6 +362,13 @@ fn has_autoscaler(live: &Deployment) -> bool {
     })
 }
 
+/// Why the API server refuses the pods of a Deployment with this status, for example by the security standard of the namespace.
+fn refused(status: &Value) -> Option<&str> {
+    let conditions = status.get("conditions").and_then(Value::as_array).into_iter().flatten();
+    let mut failures = conditions.filter(|condition| condition["type"] == json!("ReplicaFailure"));
+    failures.find_map(|condition| condition["message"].as_str())
+}
+
 /// What is being replaced.
 fn updating(status: &Value, generation: Option<i64>, is_held: bool) -> Option<String> {
     let number = |field: &str| status.get(field).and_then(Value::as_i64).unwrap_or(0);
@@ -372,5 +379,6 @@ fn updating(status: &Value, generation: Option<i64>, is_held: bool) -> Option<St
     if is_seen && number("updatedReplicas") == number("replicas") && number("unavailableReplicas") == 0 {
         return None;
     }
-    Some(format!("{} of {} pods are as described", number("updatedReplicas"), number("replicas")))
+    let cause = refused(status).map(|cause| format!("; {cause}")).unwrap_or_default();
+    Some(format!("{} of {} pods are as described{cause}", number("updatedReplicas"), number("replicas")))
 }

@@ -16,6 +16,7 @@ async fn one_manifest_makes_a_server_and_its_volume_outlives_it() {
     world.control_planes = true;
     world.start_operator().await;
     let other = world.cluster.namespace().await;
+    world.accept_workspaces(&other, &world.namespace).await;
     let spec = json!({"image": "example/coder:1", "database": {"storage": {"size": "1Gi"}}, "rbac": {"workspaceNamespaces": [{"name": other}]}});
     apply(&world.admin, json!({"apiVersion": "coder.com/v1alpha1", "kind": "CoderControlPlane", "metadata": {"name": "main", "namespace": world.namespace}, "spec": spec})).await;
     let planes: Api<CoderControlPlane> = Api::namespaced(world.admin.clone(), &world.namespace);

@@ -2,6 +2,7 @@
 #![expect(clippy::unwrap_used, reason = "tests")]
 
 mod admission;
+mod attacks;
 mod charts;
 mod control_plane;
 mod deletion;

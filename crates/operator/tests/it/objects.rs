@@ -159,6 +159,7 @@ async fn an_unchanged_pool_is_not_written_and_its_server_not_asked() {
 async fn other_namespaces_get_permissions_and_are_cleaned() {
     let Some(world) = World::start().await else { return };
     let other = world.cluster.namespace().await;
+    world.accept_workspaces(&other, &format!("{}, somebody-else", world.namespace)).await;
     let roles: Api<Role> = Api::namespaced(world.admin.clone(), &other);
     let foreign = json!({"apiVersion": "rbac.authorization.k8s.io/v1", "kind": "Role", "metadata": {
         "name": "foreign", "namespace": other,

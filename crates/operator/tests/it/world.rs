@@ -14,7 +14,7 @@ use coder_operator::Config;
 use coder_operator::crd::{CoderProvisioner, CoderProvisionerStatus};
 use coder_testkit::server::TestServer;
 use k8s_openapi::api::apps::v1::Deployment;
-use k8s_openapi::api::core::v1::{Pod, Secret};
+use k8s_openapi::api::core::v1::{Namespace, Pod, Secret};
 use kube::api::{DeleteParams, ListParams, Patch, PatchParams};
 use kube::{Api, Client, ResourceExt as _};
 use serde_json::{Value, json};
@@ -285,6 +285,14 @@ impl World {
             event.regarding.as_ref().is_some_and(|object| object.name.as_deref() == Some(name))
         };
         events.items.iter().filter(|event| about(event)).filter_map(|event| event.reason.clone()).collect()
+    }
+
+    /// Annotates a namespace, so that resources of others may have permissions in it.
+    pub(crate) async fn accept_workspaces(&self, namespace: &str, from: &str) {
+        let namespaces: Api<Namespace> = Api::all(self.admin.clone());
+        let annotation =
+            Patch::Merge(json!({"metadata": {"annotations": {"coder.com/workspaces-from": from}}}));
+        namespaces.patch(namespace, &PatchParams::default(), &annotation).await.unwrap();
     }
 
     pub(crate) async fn deployment(&self, name: &str) -> Option<Deployment> {
