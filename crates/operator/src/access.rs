@@ -7,18 +7,21 @@ use std::time::Duration;
 
 use coder_api::client::{Client as Coder, Options, Proxies, Timeouts};
 use coder_domain::secret::Secret;
+use jiff::Timestamp;
 use k8s_openapi::api::core::v1::{ConfigMap, Secret as KubeSecret};
 use kube::{Api, Client};
 use parking_lot::Mutex;
 
 use crate::crd::provisioner::{CoderProvisionerSpec, Server};
 use crate::crd::reference::{CaBundle, Proxy, SecretEntry};
-use crate::crd::{CoderControlPlane, CoderProvisioner};
+use crate::crd::{CoderControlPlane, CoderControlPlaneStatus, CoderProvisioner};
 use crate::rules::conditions::{ACCESS, CONTROL_PLANE, Finding};
 use crate::rules::keys::fingerprint;
 
 /// Most clients that are kept; each has a pool of connections.
 const CLIENTS: usize = 256;
+/// How long it is believed what the status of a control plane says about the licence.
+const LICENCE: Duration = Duration::from_secs(120);
 /// The image of pools whose control plane has none.
 pub(crate) const DEFAULT_IMAGE: &str = "ghcr.io/coder/coder:latest";
 
@@ -34,6 +37,41 @@ pub(crate) struct Access {
     /// The `CoderControlPlane`.
     pub(crate) control_plane: Option<String>,
     pub(crate) image: String,
+    /// What the status of the control plane says about the licence.
+    pub(crate) licence: Option<Licence>,
+}
+
+/// What the status of a control plane says about the licence.
+#[derive(Clone, Debug)]
+pub(crate) struct Licence {
+    permits: bool,
+    read_at: Timestamp,
+}
+
+/// What is known about a licence without asking the server, and for how long.
+pub(crate) struct Believed {
+    pub(crate) permits: bool,
+    pub(crate) left: Duration,
+}
+
+impl Licence {
+    /// None if it is too old.
+    pub(crate) fn believed(&self, now: Timestamp) -> Option<Believed> {
+        let age = Duration::try_from(now.duration_since(self.read_at)).unwrap_or_default();
+        let left = LICENCE.checked_sub(age).filter(|left| !left.is_zero())?;
+        Some(Believed { permits: self.permits, left })
+    }
+}
+
+/// `unknown` says nothing.
+fn licence(status: &CoderControlPlaneStatus) -> Option<Licence> {
+    let read_at = status.entitlements_last_checked.as_ref()?.parse().ok()?;
+    let permits = match status.external_provisioner_daemons_entitlement.as_deref()? {
+        "entitled" | "grace_period" => true,
+        "not_entitled" => false,
+        _ => return None,
+    };
+    Some(Licence { permits, read_at })
 }
 
 impl Access {
@@ -102,7 +140,7 @@ async fn external(
     };
     let proxy = server.proxy.as_ref().map(variables).unwrap_or_default();
     let url = server.url.trim_end_matches('/').to_owned();
-    Ok(Access { url, token, ca, proxy, control_plane: None, image: DEFAULT_IMAGE.to_owned() })
+    Ok(Access { url, token, ca, proxy, control_plane: None, image: DEFAULT_IMAGE.to_owned(), licence: None })
 }
 
 /// The access to a `CoderControlPlane` of a namespace.
@@ -127,6 +165,7 @@ pub(crate) async fn control_plane(
         .await?
         .ok_or_else(|| unavailable(format!("there is no CoderControlPlane {name:?} in this namespace")))?;
     let status = plane.status.unwrap_or_default();
+    let licence = licence(&status);
     let url = status.url.filter(|url| !url.is_empty());
     let url = url.ok_or_else(|| unavailable(format!("CoderControlPlane {name:?} has no status.url yet")))?;
     let token = match bootstrap {
@@ -163,6 +202,7 @@ pub(crate) async fn control_plane(
         proxy: BTreeMap::new(),
         control_plane: Some(name.to_owned()),
         image: plane.spec.image,
+        licence,
     })
 }
 

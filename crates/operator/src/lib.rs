@@ -10,8 +10,8 @@ mod context;
 mod control_plane;
 #[expect(unreachable_pub, reason = "the derive of a schema repeats the type inside a function")]
 pub mod crd;
-mod external_scaler;
 mod events;
+mod external_scaler;
 mod failure;
 mod http_server;
 mod leader;

@@ -163,14 +163,14 @@ pub fn key_name(base: &str, identity: &str) -> String {
     cut("", &base.to_lowercase(), identity, "", KEY)
 }
 
-/// A part of a label's value that identifies a key.
-#[must_use]
 /// The name of an Event about an object; `unique` tells the Events of one object apart.
 #[must_use]
 pub fn event(object: &str, unique: i128) -> String {
     fit("", object, &format!(".{unique:x}"), OBJECT)
 }
 
+/// A part of a label's value that identifies a key.
+#[must_use]
 pub fn short_id(id: &str) -> String {
     id.chars().filter(char::is_ascii_alphanumeric).take(32).collect()
 }

@@ -13,11 +13,12 @@ use k8s_openapi::api::core::v1::{Secret, Service, ServiceAccount};
 use k8s_openapi::api::networking::v1::NetworkPolicy;
 use k8s_openapi::api::policy::v1::PodDisruptionBudget;
 use k8s_openapi::api::rbac::v1::{Role, RoleBinding};
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use kube::core::NamespaceResourceScope;
 use kube::core::PartialObjectMeta;
 use kube::runtime::controller::{Config as ControllerConfig, Controller};
 use kube::runtime::reflector::{self, ObjectRef, Store};
-use kube::runtime::{Predicate as _, PredicateConfig, WatchStreamExt as _, predicates, watcher};
+use kube::runtime::{Predicate as _, PredicateConfig, WatchStreamExt as _, predicates};
 use kube::{Api, Client, Resource, ResourceExt as _};
 use parking_lot::Mutex;
 use serde::de::DeserializeOwned;
@@ -36,6 +37,7 @@ use crate::metrics::Metrics;
 use crate::names::{CONTROL_PLANE, MANAGED_BY, MANAGER, NAME};
 use crate::queue::{PoolId, Queues};
 use crate::reconcile::{on_error, reconcile};
+use crate::watch::{readable, settings};
 
 /// Passes at the same time.
 const CONCURRENCY: u16 = 16;
@@ -156,6 +158,7 @@ async fn work(
         if stop.is_cancelled() {
             return;
         }
+        tracing::warn!(holder = election.holder, "this operator is not the leader any more");
     }
 }
 
@@ -196,8 +199,9 @@ async fn lead(
         .combine(predicates::labels)
         .combine(predicates::annotations)
         .combine(predicates::finalizers);
-    let pools = watcher(api::<CoderProvisioner>(kube, config), watcher::Config::default())
-        .default_backoff()
+    let pools = readable::<CoderProvisioner>(api(kube, config), Arc::clone(&ctx))
+        // Nobody reads who wrote what, which is half of an object.
+        .modify(|pool| pool.managed_fields_mut().clear())
         .reflect(writer)
         .applied_objects()
         .predicate_filter(triggers, PredicateConfig::default());
@@ -212,9 +216,9 @@ async fn lead(
         .with_config(ControllerConfig::default().concurrency(CONCURRENCY))
         .reconcile_on(changed)
         .watches(
-            api::<CoderControlPlane>(kube, config),
-            watcher::Config::default(),
-            move |plane: CoderControlPlane| of_control_plane(&of_plane, &plane),
+            api::<PartialObjectMeta<CoderControlPlane>>(kube, config),
+            settings(),
+            move |plane: PartialObjectMeta<CoderControlPlane>| of_control_plane(&of_plane, &plane.metadata),
         );
     let controller = owned::<Deployment>(controller, kube, config);
     let controller = owned::<Job>(controller, kube, config);
@@ -227,7 +231,7 @@ async fn lead(
     let of_secret = store.clone();
     let secrets: Api<PartialObjectMeta<Secret>> = api(kube, config);
     let of_secret = move |secret: PartialObjectMeta<Secret>| of_metadata(&of_secret, &secret.metadata);
-    let controller = controller.watches(secrets, watcher::Config::default(), of_secret);
+    let controller = controller.watches(secrets, settings(), of_secret);
     let pools = controller
         .graceful_shutdown_on(stop.clone().cancelled_owned())
         .run(reconcile, on_error, Arc::clone(&ctx))
@@ -236,7 +240,7 @@ async fn lead(
         pools.await;
         return;
     }
-    let planes = control_planes(kube, config)
+    let planes = control_planes(kube, config, Arc::clone(&ctx))
         .graceful_shutdown_on(stop.clone().cancelled_owned())
         .run(control_plane::reconcile, control_plane::on_error, ctx)
         .for_each(|result| async move { log(result.map(drop).err()) });
@@ -250,10 +254,12 @@ fn log(error: Option<impl std::fmt::Display>) {
 }
 
 /// The controller of the servers in this cluster.
-fn control_planes(kube: &Client, config: &Config) -> Controller<CoderControlPlane> {
+fn control_planes(kube: &Client, config: &Config, ctx: Arc<Context>) -> Controller<CoderControlPlane> {
     let labels = format!("{MANAGED_BY}={MANAGER},{NAME}={CONTROL_PLANE}");
-    let filter = watcher::Config::default().labels(&labels);
-    Controller::new(api::<CoderControlPlane>(kube, config), watcher::Config::default())
+    let filter = settings().labels(&labels);
+    let (store, writer) = reflector::store();
+    let planes = readable::<CoderControlPlane>(api(kube, config), ctx).reflect(writer).applied_objects();
+    Controller::for_stream(planes, store)
         .owns(api::<Deployment>(kube, config), filter.clone())
         .owns(api::<Service>(kube, config), filter.clone())
         .owns(api::<ServiceAccount>(kube, config), filter)
@@ -275,7 +281,7 @@ where
         + 'static,
 {
     let labels = format!("{MANAGED_BY}={MANAGER}");
-    let filter = watcher::Config::default().labels(&labels);
+    let filter = settings().labels(&labels);
     let store = controller.store();
     let objects: Api<PartialObjectMeta<K>> = api(kube, config);
     controller
@@ -283,23 +289,17 @@ where
 }
 
 /// The pools of a control plane.
-fn of_control_plane(
-    store: &Store<CoderProvisioner>,
-    plane: &CoderControlPlane,
-) -> Vec<ObjectRef<CoderProvisioner>> {
-    let (namespace, name) = (plane.namespace(), plane.name_any());
+fn of_control_plane(store: &Store<CoderProvisioner>, plane: &ObjectMeta) -> Vec<ObjectRef<CoderProvisioner>> {
     let refers = |pool: &CoderProvisioner| {
-        pool.namespace() == namespace
-            && pool.spec.control_plane_ref.as_ref().is_some_and(|reference| reference.name == name)
+        let reference = pool.spec.control_plane_ref.as_ref();
+        pool.namespace() == plane.namespace
+            && reference.is_some_and(|reference| Some(&reference.name) == plane.name.as_ref())
     };
     store.state().iter().filter(|pool| refers(pool)).map(|pool| ObjectRef::from_obj(&**pool)).collect()
 }
 
 /// The pools that own an object, read it, or have it in another namespace.
-fn of_metadata(
-    store: &Store<CoderProvisioner>,
-    metadata: &k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta,
-) -> Vec<ObjectRef<CoderProvisioner>> {
+fn of_metadata(store: &Store<CoderProvisioner>, metadata: &ObjectMeta) -> Vec<ObjectRef<CoderProvisioner>> {
     let owners: Vec<&str> =
         metadata.owner_references.iter().flatten().map(|owner| owner.uid.as_str()).collect();
     let empty = BTreeMap::new();

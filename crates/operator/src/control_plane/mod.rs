@@ -201,7 +201,7 @@ impl Pass<'_> {
             match rbac::foreign(spec, namespace, plane.names, plane.service_account(), uid) {
                 Some(pair) => {
                     for object in pair {
-                        apply(&self.ctx.kube, uid, object).await?;
+                        apply(kube, uid, object).await?;
                     }
                 }
                 None => revoke(self.ctx, plane.names, &namespace.name, uid).await?,
@@ -295,6 +295,7 @@ impl Pass<'_> {
             proxy: Default::default(),
             control_plane: None,
             image: String::new(),
+            licence: None,
         };
         Ok(self.ctx.clients.get(&access)?)
     }

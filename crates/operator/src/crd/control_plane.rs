@@ -79,8 +79,9 @@ pub struct CoderControlPlaneSpec {
     /// The service account of the pods.
     #[serde(default)]
     pub service_account: ServiceAccount,
-    /// What templates may do in this cluster when built-in daemons run them.
+    /// What templates may do in this cluster when built-in daemons run them. A workspace namespace may also be a name alone.
     #[serde(default)]
+    #[schemars(schema_with = "schema::names_or_fields")]
     pub rbac: Rbac,
     /// Applied on top of the pod template that the operator makes; the server's container is `coder`.
     #[serde(default, skip_serializing_if = "Map::is_empty")]
@@ -190,6 +191,13 @@ pub struct CoderControlPlaneStatus {
     /// The entry with the token.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub operator_token_secret_ref: Option<SecretReference>,
+    /// When the licence was read last. Only the official operator writes this field and the next.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(schema_with = "schema::instant")]
+    pub entitlements_last_checked: Option<String>,
+    /// `entitled`, `grace_period`, `not_entitled` or `unknown`. Pools believe it for two minutes, and otherwise ask the server.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub external_provisioner_daemons_entitlement: Option<String>,
     /// The state of each part, and `Ready` as the summary.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     #[schemars(schema_with = "schema::conditions")]

@@ -164,6 +164,9 @@ pub struct Bootstrap {
     pub credentials_secret_ref: SecretEntry,
 }
 
+/// The key of the Secret's entry by default.
+const KEY_ENTRY: &str = "key";
+
 /// The provisioner key.
 #[derive(Clone, Debug, PartialEq, Eq, Deserialize, Serialize, KubeSchema)]
 #[serde(rename_all = "camelCase")]
@@ -193,6 +196,14 @@ pub struct Key {
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schemars(range(min = 3600))]
     pub rotate_after_seconds: Option<i64>,
+}
+
+impl Key {
+    /// The key of the Secret's entry; other definitions admit an empty one.
+    #[must_use]
+    pub fn entry(&self) -> &str {
+        if self.secret_key.is_empty() { KEY_ENTRY } else { &self.secret_key }
+    }
 }
 
 impl Default for Key {
@@ -300,5 +311,5 @@ fn default_organization() -> String {
 }
 
 fn key_entry() -> String {
-    "key".to_owned()
+    KEY_ENTRY.to_owned()
 }

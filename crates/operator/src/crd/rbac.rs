@@ -20,8 +20,9 @@ pub struct Rbac {
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     #[schemars(schema_with = "schema::rules")]
     pub extra_rules: Vec<PolicyRule>,
-    /// Further namespaces that get a Role and a RoleBinding.
-    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    /// Further namespaces that get a Role and a RoleBinding. Each must accept it by the annotation
+    /// `coder.com/workspaces-from`, with the namespace of this resource.
+    #[serde(default, skip_serializing_if = "Vec::is_empty", deserialize_with = "names_or_fields")]
     #[schemars(length(max = 64))]
     pub workspace_namespaces: Vec<WorkspaceNamespace>,
 }
@@ -54,6 +55,24 @@ pub struct WorkspaceNamespace {
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     #[schemars(schema_with = "schema::rules")]
     pub extra_rules: Vec<PolicyRule>,
+}
+
+/// The official operator has only names here.
+fn names_or_fields<'de, D: serde::Deserializer<'de>>(
+    deserializer: D,
+) -> Result<Vec<WorkspaceNamespace>, D::Error> {
+    #[derive(Deserialize)]
+    #[serde(untagged)]
+    enum Entry {
+        Name(String),
+        Fields(WorkspaceNamespace),
+    }
+    let entries: Vec<Entry> = Vec::deserialize(deserializer)?;
+    let namespace = |entry| match entry {
+        Entry::Name(name) => WorkspaceNamespace { name, ..WorkspaceNamespace::default() },
+        Entry::Fields(fields) => fields,
+    };
+    Ok(entries.into_iter().map(namespace).collect())
 }
 
 const fn yes() -> bool {

@@ -3,7 +3,9 @@
 //! They are written out because the generated ones describe a whole pod in about 400 KB. What is left open here is
 //! validated by the API server when the object that holds it is written.
 
-use schemars::{Schema, SchemaGenerator, json_schema};
+use schemars::{JsonSchema as _, Schema, SchemaGenerator, json_schema};
+
+use super::rbac::Rbac;
 
 /// A reference to one entry of a Secret or ConfigMap, as containers use it.
 fn entry() -> serde_json::Value {
@@ -107,6 +109,15 @@ pub(super) fn rules(_: &mut SchemaGenerator) -> Schema {
             "required": ["verbs"],
         },
     })
+}
+
+/// `Rbac` whose workspace namespaces may also be names alone, as the official operator has them.
+pub(super) fn names_or_fields(generator: &mut SchemaGenerator) -> Schema {
+    let mut schema = Rbac::json_schema(generator);
+    if let Some(items) = schema.pointer_mut("/properties/workspaceNamespaces/items") {
+        *items = serde_json::json!({"x-kubernetes-preserve-unknown-fields": true});
+    }
+    schema
 }
 
 /// A part of an object that is passed on as it is.

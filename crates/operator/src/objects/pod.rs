@@ -75,7 +75,7 @@ fn container(pool: &Pool<'_>) -> Value {
     };
     let mut container = json!({
         "name": CONTAINER,
-        "image": pool.spec.image.as_deref().unwrap_or(pool.default_image),
+        "image": pool.spec.image.as_deref().filter(|image| !image.is_empty()).unwrap_or(pool.default_image),
         "command": ["coder"],
         "args": args,
         "env": environment(pool),

@@ -130,9 +130,9 @@ impl Pass<'_> {
         let spec = &self.resource.spec;
         let default = || format!("{}-{}", self.names.namespace, self.names.resource);
         Wanted {
-            base: spec.key.name.clone().unwrap_or_else(default),
+            base: spec.key.name.clone().filter(|name| !name.is_empty()).unwrap_or_else(default),
             uid: self.uid.clone(),
-            entry: spec.key.secret_key.clone(),
+            entry: spec.key.entry().to_owned(),
             organization_id: organization.id.to_string(),
             tags: spec.tags.clone(),
             url: reached.access.url.clone(),
@@ -311,7 +311,7 @@ impl Pass<'_> {
         let current =
             of(KeyState::Active).or_else(|| of(KeyState::Pending)).and_then(|key| entries.get(&key.entry));
         if let Some(text) = current {
-            data.insert(self.resource.spec.key.secret_key.clone(), text.clone());
+            data.insert(self.resource.spec.key.entry().to_owned(), text.clone());
         }
         if data.is_empty() {
             return Ok(());
@@ -368,7 +368,7 @@ impl Pass<'_> {
         self.status.tags_hash = Some(names::hash8(&text));
         self.status.secret_ref = Some(SecretReference {
             name: self.secret_name().to_owned(),
-            key: self.resource.spec.key.secret_key.clone(),
+            key: self.resource.spec.key.entry().to_owned(),
         });
     }
 

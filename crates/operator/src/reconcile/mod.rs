@@ -15,6 +15,7 @@ mod status;
 mod workload;
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use kube::runtime::controller::Action;
 use kube::{Resource as _, ResourceExt as _};
@@ -25,6 +26,9 @@ use crate::names::FINALIZER;
 pub(crate) use objects::remove;
 use pass::Pass;
 use resource::{Error, RESYNC, add_finalizer, pool_id, read};
+
+/// When a resource that was not found is looked for again.
+const GONE: Duration = Duration::from_secs(10);
 
 /// One pass.
 ///
@@ -41,7 +45,8 @@ async fn run(known: &CoderProvisioner, ctx: &Context) -> Result<Action, Error> {
     // The watch may not have the last status yet, and with it the keys that the last pass made.
     let Some(pool) = &read(ctx, known).await? else {
         ctx.forget(&pool_id(known));
-        return Ok(Action::await_change());
+        // It is gone, or its definition is being replaced; the controller drops the next pass if the watch knows it no more.
+        return Ok(Action::requeue(GONE));
     };
     if pool.meta().deletion_timestamp.is_some() {
         return cleanup::run(ctx, pool).await;

@@ -11,8 +11,8 @@ use kube::runtime::controller::Action;
 use kube::{Resource as _, ResourceExt as _};
 
 use super::resource::{Error, RESYNC, pool_id, resync};
-use crate::access::{self, Access};
-use crate::context::{Context, Hold, Organization};
+use crate::access::{self, Access, Believed};
+use crate::context::{Context, Hold, NOT_ENTITLED, Organization};
 use crate::crd::{CoderProvisioner, CoderProvisionerStatus};
 use crate::failure::{Failure, Retry};
 use crate::names::Names;
@@ -217,6 +217,12 @@ impl<'a> Pass<'a> {
             "" => "default",
             name => name,
         };
+        let licence = reached.access.licence.as_ref();
+        let believed = licence.and_then(|licence| licence.believed(self.ctx.clock.now()));
+        if let Some(Believed { permits: false, left }) = believed {
+            let finding = Finding::no(ENTITLED, "NotEntitled", NOT_ENTITLED);
+            return Err(Failure::new(finding, Retry::After(left)));
+        }
         let found = self.ctx.organization(&reached.access, &reached.client, name).await;
         let organization =
             found.map_err(|error| Failure::server(&format!("find the organization {name:?}"), &error))?;

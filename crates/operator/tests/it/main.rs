@@ -16,5 +16,6 @@ mod lives;
 mod names;
 mod objects;
 mod scaling;
+mod official;
 mod server_trouble;
 mod world;

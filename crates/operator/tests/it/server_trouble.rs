@@ -116,6 +116,53 @@ async fn without_a_licence_no_key_is_made_and_running_daemons_stay() {
     world.stop().await;
 }
 
+/// The official operator writes what it knows about the licence into the status of its control planes.
+#[tokio::test]
+async fn what_a_control_plane_knows_about_the_licence_is_believed_for_two_minutes() {
+    let Some(mut world) = World::without_operator().await else { return };
+    let gateway = world.gateway().await;
+    apply(&world.admin, json!({"apiVersion": "coder.com/v1alpha1", "kind": "CoderControlPlane", "metadata": {"name": "main", "namespace": world.namespace}, "spec": {}})).await;
+    let planes: Api<CoderControlPlane> = Api::namespaced(world.admin.clone(), &world.namespace);
+    let ago = |minutes: i64| {
+        let at = jiff::Timestamp::now() - jiff::SignedDuration::from_mins(minutes);
+        jiff::Timestamp::from_second(at.as_second()).unwrap().to_string()
+    };
+    let knows = async |entitlement: &str, minutes: i64| {
+        let status = json!({"status": {
+            "url": gateway.url, "operatorAccessReady": true, "operatorTokenSecretRef": {"name": "token"},
+            "externalProvisionerDaemonsEntitlement": entitlement, "entitlementsLastChecked": ago(minutes),
+        }});
+        planes.patch_status("main", &PatchParams::default(), &Patch::Merge(&status)).await.unwrap();
+    };
+    // A fresh refusal: nobody is asked, and nothing is made.
+    knows("not_entitled", 0).await;
+    let spec = json!({"controlPlaneRef": {"name": "main"}, "extraEnv": [{"name": "CODER_URL", "value": world.server.url()}]});
+    world.apply_pool("linux", spec).await;
+    world.start_operator().await;
+    world.until_condition("linux", "ExternalProvisionersEntitled", "False", "NotEntitled").await;
+    assert_eq!(gateway.calls("").len(), 0);
+    assert!(world.deployment("provisioner-linux").await.is_none());
+    // An old refusal and an old permission are worth nothing: the server is asked.
+    gateway.reply(Method::GET, "/entitlements", 403, "{}");
+    knows("entitled", 5).await;
+    world.until_condition("linux", "ExternalProvisionersEntitled", "False", "Forbidden").await;
+    assert_eq!(gateway.calls(KEYS).len(), 0);
+    gateway.open();
+    knows("not_entitled", 5).await;
+    world.until_connected("linux", 1).await;
+    // A fresh permission: the licence is not read.
+    gateway.reply(Method::GET, "/entitlements", 403, "{}");
+    gateway.forget();
+    knows("grace_period", 0).await;
+    world.restart_operator().await;
+    world
+        .until("linux", "the pool is looked at", |_| !gateway.calls("/organizations/default").is_empty())
+        .await;
+    world.until_condition("linux", "Ready", "True", "AllPartsReady").await;
+    assert_eq!(gateway.calls("/entitlements").len(), 0);
+    world.stop().await;
+}
+
 #[tokio::test]
 async fn an_organization_that_vanishes_is_named_and_does_not_hold_up_a_deletion() {
     let Some(mut world) = World::start().await else { return };

@@ -39,19 +39,32 @@ pub struct Cluster {
 #[track_caller]
 pub fn cluster() -> Option<&'static Cluster> {
     static CLUSTER: OnceLock<Cluster> = OnceLock::new();
+    let programs = programs()?;
+    Some(CLUSTER.get_or_init(|| start(programs, [DEFINITIONS, PERMISSIONS].concat())))
+}
+
+/// Another cluster without our definitions, for a test that installs its own; none when the programs are missing.
+#[track_caller]
+pub fn cluster_without_definitions() -> Option<&'static Cluster> {
+    Some(Box::leak(Box::new(start(programs()?, PERMISSIONS.to_vec()))))
+}
+
+#[track_caller]
+fn programs() -> Option<PathBuf> {
     if !coder_requirements::has(coder_requirements::Requirement::Kubernetes) {
         return None;
     }
-    let programs = coder_requirements::directory(coder_requirements::Requirement::Kubernetes)?;
-    Some(CLUSTER.get_or_init(|| {
-        // On a thread of its own, because it waits for a runtime of its own.
-        let start = move || {
-            let cluster = Cluster::start(&programs);
-            cluster.install(&[DEFINITIONS, PERMISSIONS].concat());
-            cluster
-        };
-        std::thread::spawn(start).join().expect("the cluster starts")
-    }))
+    coder_requirements::directory(coder_requirements::Requirement::Kubernetes)
+}
+
+fn start(programs: PathBuf, files: Vec<&'static str>) -> Cluster {
+    // On a thread of its own, because it waits for a runtime of its own.
+    let start = move || {
+        let cluster = Cluster::start(&programs);
+        cluster.install(&files);
+        cluster
+    };
+    std::thread::spawn(start).join().expect("the cluster starts")
 }
 
 fn port() -> u16 {
@@ -137,7 +150,9 @@ impl Cluster {
             "--use-service-account-credentials=false",
             "--service-account-private-key-file=sa.key",
             "--root-ca-file=certs/apiserver.crt",
-            "--controllers=deployment-controller,replicaset-controller,job-controller,garbage-collector-controller,namespace-controller,serviceaccount-controller,disruption-controller,ttl-after-finished-controller",
+            "--controllers=deployment-controller,replicaset-controller,job-controller,garbage-collector-controller,namespace-controller,serviceaccount-controller,disruption-controller,ttl-after-finished-controller,horizontal-pod-autoscaler-controller",
+            "--horizontal-pod-autoscaler-sync-period=1s",
+            "--horizontal-pod-autoscaler-downscale-stabilization=1s",
         ]);
         arguments.push(format!("--secure-port={manager}"));
         cluster.guardians.push(guard(
@@ -226,12 +241,26 @@ impl Cluster {
         self.kubeconfig(&self.operator_token().await)
     }
 
+    /// A kubeconfig that may do everything.
+    #[must_use]
+    pub fn admin_kubeconfig(&self) -> String {
+        self.kubeconfig(&self.token)
+    }
+
+    /// A kubeconfig with the permissions of a service account; none if there is no such account.
+    pub async fn kubeconfig_of(&self, namespace: &str, account: &str) -> Option<String> {
+        Some(self.kubeconfig(&self.token_of(namespace, account).await?))
+    }
+
     async fn operator_token(&self) -> String {
-        let accounts: Api<ServiceAccount> = Api::namespaced(self.admin().await, "coder-operator");
+        self.token_of("coder-operator", "coder-operator").await.expect("the account of the operator")
+    }
+
+    async fn token_of(&self, namespace: &str, account: &str) -> Option<String> {
+        let accounts: Api<ServiceAccount> = Api::namespaced(self.admin().await, namespace);
         let request = TokenRequest { spec: TokenRequestSpec::default(), ..TokenRequest::default() };
-        let token =
-            accounts.create_token_request("coder-operator", &PostParams::default(), &request).await.unwrap();
-        token.status.unwrap().token
+        let made = accounts.create_token_request(account, &PostParams::default(), &request).await;
+        Some(made.ok()?.status?.token)
     }
 
     /// A new namespace.
@@ -240,6 +269,14 @@ impl Cluster {
         let namespace = json!({"metadata": {"generateName": "test-"}});
         let namespace: Namespace = serde_json::from_value(namespace).unwrap();
         api.create(&PostParams::default(), &namespace).await.unwrap().metadata.name.unwrap()
+    }
+
+    /// Installs the definitions that are shipped, in place of others.
+    pub async fn install_definitions(&self) {
+        let admin = self.admin().await;
+        for object in DEFINITIONS.iter().flat_map(|file| documents(file)) {
+            apply(&admin, object).await;
+        }
     }
 
     /// Installs what is shipped.
@@ -264,7 +301,7 @@ impl Cluster {
     }
 
     /// Waits until the API server serves the custom resources.
-    async fn until_served(&self) {
+    pub async fn until_served(&self) {
         let admin = self.admin().await;
         let deadline = Instant::now() + START;
         for resource in ["coderprovisioners", "codercontrolplanes"] {
