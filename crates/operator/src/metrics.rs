@@ -40,7 +40,7 @@ struct Inner {
     rotations: Counter,
     scalings: Counter,
     leading: Gauge,
-    pools: [(&'static str, PoolGauge); 7],
+    pools: [(&'static str, PoolGauge); 8],
 }
 
 /// The metrics; cheap to clone.
@@ -66,7 +66,8 @@ impl Default for Metrics {
             ("pool_connected", "Daemons of a pool that are connected"),
             ("pool_busy", "Daemons of a pool that run a job"),
             ("pool_idle", "Connected daemons of a pool without a job"),
-            ("pool_pending_matching", "Waiting jobs that a pool has to run"),
+            ("pool_waiting", "Waiting jobs that a pool has to run"),
+            ("pool_pending_matching", "Waiting jobs that a pool could run"),
             ("pool_oldest_pending_seconds", "Age of the oldest waiting job that a pool could run"),
         ]
         .map(|(name, help)| {
@@ -127,6 +128,7 @@ impl Metrics {
                 f64::from(status.busy),
                 f64::from(status.connected - status.busy),
                 f64::from(status.waiting_jobs),
+                f64::from(demand.map_or(0, |demand| u32::try_from(demand.matching).unwrap_or(u32::MAX))),
                 oldest,
             ];
             for ((_, family), value) in self.0.pools.iter().zip(values) {

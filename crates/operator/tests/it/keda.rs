@@ -8,7 +8,7 @@ use serde_json::json;
 use tokio::io::{AsyncBufReadExt as _, BufReader, Lines};
 use tokio::process::{Child, ChildStdout, Command};
 
-use crate::world::World;
+use crate::world::{World, page};
 
 async fn client() -> Option<PathBuf> {
     if !coder_requirements::has(Requirement::Go) {
@@ -95,17 +95,7 @@ async fn health_and_metrics_are_served() {
     let Some(world) = World::start().await else { return };
     world.pool("linux", json!({})).await;
     world.until_connected("linux", 1).await;
-    let get = async |path: &str| {
-        let stream = tokio::net::TcpStream::connect(world.pages.unwrap()).await.unwrap();
-        let io = hyper_util::rt::TokioIo::new(stream);
-        let (mut sender, connection) = hyper::client::conn::http1::handshake(io).await.unwrap();
-        tokio::spawn(connection);
-        let request = http::Request::get(path).header("host", "operator").body(String::new()).unwrap();
-        let response = sender.send_request(request).await.unwrap();
-        let status = response.status().as_u16();
-        let body = http_body_util::BodyExt::collect(response.into_body()).await.unwrap().to_bytes();
-        (status, String::from_utf8(body.to_vec()).unwrap())
-    };
+    let get = async |path: &str| page(world.pages.unwrap(), path).await;
     assert_eq!(get("/healthz").await, (200, "ok".to_owned()));
     assert_eq!(get("/readyz").await, (200, "ok".to_owned()));
     assert_eq!(get("/other").await.0, 404);

@@ -313,6 +313,19 @@ impl World {
     }
 }
 
+/// A page of the operator: its status and its text.
+pub(crate) async fn page(pages: SocketAddr, path: &str) -> (u16, String) {
+    let stream = tokio::net::TcpStream::connect(pages).await.unwrap();
+    let io = hyper_util::rt::TokioIo::new(stream);
+    let (mut sender, connection) = hyper::client::conn::http1::handshake(io).await.unwrap();
+    tokio::spawn(connection);
+    let request = http::Request::get(path).header("host", "operator").body(String::new()).unwrap();
+    let response = sender.send_request(request).await.unwrap();
+    let status = response.status().as_u16();
+    let body = http_body_util::BodyExt::collect(response.into_body()).await.unwrap().to_bytes();
+    (status, String::from_utf8(body.to_vec()).unwrap())
+}
+
 /// A template without resources.
 fn archive() -> Vec<u8> {
     let text = b"terraform {}\n";
