@@ -240,7 +240,7 @@ async fn a_pool_outlives_its_control_plane_only_until_it_is_deleted() {
 async fn many_pools_of_one_server_share_one_reader() {
     let Some(mut world) = World::without_operator().await else { return };
     let gateway = world.gateway().await;
-    let count = 60;
+    let count = 200;
     for number in 0..count {
         let scaling = json!({"maxReplicas": 2});
         world
