@@ -26,7 +26,7 @@ const AGAIN: SignedDuration = SignedDuration::from_mins(6);
 
 /// What happened to an object.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
-struct Happening {
+struct Report {
     uid: String,
     is_warning: bool,
     reason: String,
@@ -45,7 +45,7 @@ struct Written {
 pub(crate) struct Events {
     kube: Client,
     clock: Arc<dyn Clock>,
-    written: Mutex<HashMap<Happening, Written>>,
+    written: Mutex<HashMap<Report, Written>>,
 }
 
 impl Events {
@@ -69,7 +69,7 @@ impl Events {
         note: &str,
     ) -> Result<(), kube::Error> {
         let now = self.clock.now();
-        let happening = Happening {
+        let report = Report {
             uid: about.uid.clone().unwrap_or_default(),
             is_warning,
             reason: reason.to_owned(),
@@ -78,7 +78,7 @@ impl Events {
         let known = {
             let mut written = self.written.lock();
             written.retain(|_, written| now.duration_since(written.at) < AGAIN);
-            written.get(&happening).cloned()
+            written.get(&report).cloned()
         };
         let events: Api<Event> =
             Api::namespaced(self.kube.clone(), about.namespace.as_deref().unwrap_or("default"));
@@ -89,13 +89,13 @@ impl Events {
         let written = match repeated {
             Some(written) => written,
             None => {
-                let event = event(about, &happening, now);
+                let event = event(about, &report, now);
                 let name = event.name_any();
                 events.create(&PostParams::default(), &event).await?;
                 Written { name, count: 1, at: now }
             }
         };
-        self.written.lock().insert(happening, written);
+        self.written.lock().insert(report, written);
         Ok(())
     }
 
@@ -125,7 +125,7 @@ fn cut(note: &str) -> &str {
     &note[..end]
 }
 
-fn event(about: &ObjectReference, what: &Happening, now: Timestamp) -> Event {
+fn event(about: &ObjectReference, what: &Report, now: Timestamp) -> Event {
     let name = names::event(about.name.as_deref().unwrap_or(CONTROLLER), now.as_nanosecond());
     Event {
         metadata: ObjectMeta {
