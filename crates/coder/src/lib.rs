@@ -23,6 +23,7 @@ mod logging;
 mod network;
 mod parameters;
 mod parent_pipe;
+mod plural;
 pub mod reference;
 mod remote;
 mod runtime;

@@ -81,7 +81,7 @@ async fn ping(
         }
     }
     let Some(fastest) = latencies.iter().min() else {
-        bail!("the agent did not answer any of {sent} pings");
+        bail!("the agent answered no ping: {sent} sent");
     };
     let slowest = latencies.iter().max().unwrap_or(fastest);
     let total: Duration = latencies.iter().sum();

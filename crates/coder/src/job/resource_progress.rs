@@ -2,6 +2,8 @@
 
 use std::collections::BTreeMap;
 
+use crate::plural;
+
 /// Names of resources in progress that are shown at once.
 const SHOWN: usize = 3;
 
@@ -74,9 +76,9 @@ impl ResourceProgress {
         }
         let planned = self.resources.values().filter(|state| matches!(state, State::Planned { .. })).count();
         Some(format!(
-            "{} of {} resources done, {planned} planned, in progress: {}",
+            "{} of {} done, {planned} planned, in progress: {}",
             self.done(),
-            self.resources.len(),
+            plural::count(self.resources.len(), "resource", "resources"),
             names.join(", ")
         ))
     }

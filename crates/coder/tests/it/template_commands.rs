@@ -55,7 +55,7 @@ fn a_template_is_pulled_edited_promoted_and_archived() {
     versions(&["unarchive", "plain", "v2", "-y"]).success();
     assert!(versions(&["list", "plain"]).success().out.contains("v2"));
     let archived = home.run(&["templates", "archive", "plain", "--all", "-y"]).success().err;
-    assert!(archived.contains("1 versions of template plain are archived"), "{archived}");
+    assert!(archived.contains("Archived 1 version of template plain."), "{archived}");
 
     home.run(&["templates", "edit", "plain", "-y"]).refused("nothing to change");
     let edit = ["templates", "edit", "plain", "--display-name", "Plain", "--default-ttl", "2h", "-y"];

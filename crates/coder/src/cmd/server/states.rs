@@ -37,6 +37,6 @@ pub(super) async fn run(ctx: &Context, flags: &Database, command: Command) -> an
         Some(key) => format!("are encrypted with the key {key}"),
         None => "are stored plain".to_owned(),
     };
-    ctx.printer.note(&format!("All {} secrets {done}; {} were changed.", rotated.total, rotated.changed));
+    ctx.printer.note(&format!("All secrets {done}: {} of {} changed.", rotated.changed, rotated.total));
     Ok(())
 }

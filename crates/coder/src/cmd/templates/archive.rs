@@ -2,7 +2,7 @@
 
 use crate::context::Context;
 use crate::terminal::prompt;
-use crate::{args, remote};
+use crate::{args, plural, remote};
 
 #[derive(Debug, clap::Args)]
 pub(crate) struct Args {
@@ -38,7 +38,8 @@ pub(crate) async fn run(ctx: &Context, args: Args) -> anyhow::Result<()> {
     }
     for template in &templates {
         let archived = client.archive_versions(template.id, args.all).await?.archived_ids.len();
-        ctx.printer.note(&format!("{archived} versions of template {} are archived.", template.name));
+        let versions = plural::count(archived, "version", "versions");
+        ctx.printer.note(&format!("Archived {versions} of template {}.", template.name));
     }
     Ok(())
 }
