@@ -7,10 +7,11 @@ use anyhow::bail;
 use clap::{Arg, ArgAction, ArgMatches, Command, Error, FromArgMatches, ValueEnum};
 use coder_api::Timestamp;
 use coder_domain::clock::{Clock as _, SystemClock};
+use coder_domain::tags::TagSet;
 use serde::Serialize;
 
 use crate::terminal::output::{Printer, Style};
-use crate::{duration, suggest};
+use crate::{duration, plural, suggest};
 
 /// `-o`.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, ValueEnum)]
@@ -30,6 +31,17 @@ enum Value<T> {
     /// A terminal shows how long ago an instant was, because absolute times are wide. The second value is shown for a
     /// missing instant.
     Time(fn(&T) -> Option<Timestamp>, &'static str),
+    /// A narrow terminal does not show the tags that every job and daemon of an organization has.
+    Tags(fn(&T) -> &TagSet),
+}
+
+/// How cells are written.
+#[derive(Clone, Copy, Debug, Default)]
+struct CellStyle {
+    /// Instants are shown relative to now.
+    is_relative: bool,
+    /// Implied tags are not shown.
+    has_short_tags: bool,
 }
 
 /// One column: its name for `-c` and how to get its text.
@@ -59,6 +71,11 @@ impl<T> Column<T> {
         Self { name, shown, is_optional: false, value: Value::Time(cell, absent) }
     }
 
+    /// A column of tags.
+    pub(crate) const fn tags(cell: fn(&T) -> &TagSet) -> Self {
+        Self { name: "tags", shown: true, is_optional: false, value: Value::Tags(cell) }
+    }
+
     /// The same column, omitted on a narrow terminal.
     pub(crate) const fn optional(mut self) -> Self {
         self.is_optional = true;
@@ -67,21 +84,33 @@ impl<T> Column<T> {
 
     /// Whether its cells must not be shortened: ids and tags are copied, times are short.
     fn is_whole(&self) -> bool {
-        matches!(self.value, Value::Time(..))
-            || matches!(self.name, "id" | "tags")
+        matches!(self.value, Value::Time(..) | Value::Tags(_))
+            || self.name == "id"
             || self.name.ends_with(" id")
     }
 
-    fn cell(&self, row: &T, is_relative: bool) -> String {
+    fn cell(&self, row: &T, style: CellStyle) -> String {
         match &self.value {
             Value::Text(cell) => cell(row),
             Value::Time(cell, absent) => match cell(row) {
                 None => (*absent).to_owned(),
-                Some(at) if is_relative => relative(at),
+                Some(at) if style.is_relative => relative(at),
                 Some(at) => time(at),
             },
+            Value::Tags(cell) if style.has_short_tags => short_tags(cell(row)),
+            Value::Tags(cell) => cell(row).to_string(),
         }
     }
+}
+
+/// The tags without those of every job and daemon of an organization, unless it has no others.
+fn short_tags(tags: &TagSet) -> String {
+    let is_implied = |(key, value): &(&String, &String)| {
+        matches!((key.as_str(), value.as_str()), ("owner", "") | ("scope", "organization"))
+    };
+    let own = tags.as_map().iter().filter(|pair| !is_implied(pair));
+    let own: Vec<_> = own.map(|(key, value)| format!("{key}={value}")).collect();
+    if own.is_empty() { tags.to_string() } else { own.join(" ") }
 }
 
 /// What a list shows of each of its rows.
@@ -165,16 +194,21 @@ pub(crate) fn print<T: Listed>(
         return Ok(());
     }
     let limit = printer.width().filter(|_| options.format == Format::Table);
-    let mut table = Table::new(chosen, rows, limit.is_some());
+    let style = CellStyle { is_relative: limit.is_some(), has_short_tags: false };
+    let mut table = Table::new(chosen.clone(), rows, style);
     let mut left_out = 0;
     if let Some(limit) = limit {
+        if table.width() > limit {
+            table = Table::new(chosen, rows, CellStyle { has_short_tags: true, ..style });
+        }
         // Explicitly named columns are all shown.
         left_out = if options.columns.is_empty() { table.leave_out(limit) } else { 0 };
         table.shorten(limit);
     }
     table.lines(printer).iter().for_each(|line| printer.data(line));
     if left_out > 0 {
-        let text = format!("{left_out} columns do not fit into the terminal; -o wide shows all.");
+        let columns = plural::count(left_out, "column does", "columns do");
+        let text = format!("{columns} not fit into the terminal; -o wide shows all.");
         printer.note(&printer.paint(Style::Faint, &text));
     }
     Ok(())
@@ -208,10 +242,10 @@ struct Table<T: 'static> {
 }
 
 impl<T: 'static> Table<T> {
-    fn new(columns: Vec<&'static Column<T>>, rows: &[T], is_relative: bool) -> Self {
+    fn new(columns: Vec<&'static Column<T>>, rows: &[T], style: CellStyle) -> Self {
         let cells: Vec<Vec<String>> = rows
             .iter()
-            .map(|row| columns.iter().map(|column| one_line(&column.cell(row, is_relative))).collect())
+            .map(|row| columns.iter().map(|column| one_line(&column.cell(row, style))).collect())
             .collect();
         let width = |(at, column): (usize, &&Column<T>)| {
             let longest = cells.iter().map(|row| length(&row[at])).max().unwrap_or_default();
@@ -225,21 +259,35 @@ impl<T: 'static> Table<T> {
         self.widths.iter().sum::<usize>() + self.widths.len().saturating_sub(1) * 2
     }
 
-    /// The width to which a column can be shortened.
+    /// The width to which a column can be shortened. The heading of an optional column stays whole.
     fn narrowest(&self, at: usize) -> usize {
         const NARROWEST: usize = 8;
-        if self.columns[at].is_whole() { self.widths[at] } else { self.widths[at].min(NARROWEST) }
+        let column = self.columns[at];
+        let least = if column.is_optional { NARROWEST.max(length(column.name)) } else { NARROWEST };
+        if column.is_whole() { self.widths[at] } else { self.widths[at].min(least) }
     }
 
-    /// Omits optional columns until shortening is enough. Returns how many.
+    /// The width that a column keeps as long as there are optional columns.
+    fn wanted(&self, at: usize) -> usize {
+        const LONGEST_KEPT: usize = 40;
+        if self.columns[at].is_optional || self.columns[at].is_whole() {
+            self.narrowest(at)
+        } else {
+            self.widths[at].min(LONGEST_KEPT)
+        }
+    }
+
+    /// Whether the table fits when its columns have these widths.
+    fn fits(&self, limit: usize, width: impl Fn(&Self, usize) -> usize) -> bool {
+        let widths: usize = (0..self.columns.len()).map(|at| width(self, at)).sum();
+        widths + self.columns.len().saturating_sub(1) * 2 <= limit
+    }
+
+    /// Omits optional columns until shortening the others is enough. Returns how many.
     fn leave_out(&mut self, limit: usize) -> usize {
         let mut left_out = 0;
-        loop {
-            let least: usize = (0..self.columns.len()).map(|at| self.narrowest(at)).sum();
-            if least + self.columns.len().saturating_sub(1) * 2 <= limit {
-                return left_out;
-            }
-            let Some(at) = self.least() else { return left_out };
+        while !self.fits(limit, |table, at| table.widths[at]) {
+            let Some(at) = self.least(limit) else { return left_out };
             self.columns.remove(at);
             self.widths.remove(at);
             for row in &mut self.cells {
@@ -247,26 +295,42 @@ impl<T: 'static> Table<T> {
             }
             left_out += 1;
         }
+        left_out
     }
 
-    /// The optional column that matters least: one without any text, then a time, then the last one.
-    fn least(&self) -> Option<usize> {
+    /// The optional column that matters least: one without any text; if that is not enough a time, then the last one.
+    fn least(&self, limit: usize) -> Option<usize> {
         let is_optional = |at: &usize| self.columns[*at].is_optional;
         let all = || (0..self.columns.len()).filter(is_optional);
         let is_empty = |at: &usize| self.cells.iter().all(|row| row[*at].is_empty());
         let is_time = |at: &usize| matches!(self.columns[*at].value, Value::Time(..));
-        all().find(is_empty).or_else(|| all().find(is_time)).or_else(|| all().next_back())
+        let empty = all().find(is_empty);
+        if empty.is_some() || self.fits(limit, Self::wanted) {
+            return empty;
+        }
+        all().find(is_time).or_else(|| all().next_back())
     }
 
-    /// Makes the widest column that may be shortened narrower, until a line fits.
+    /// Makes the widest column that may be shortened narrower, until a line fits. Optional columns are shortened before
+    /// the others. When nothing helps, all stay as they are.
     fn shorten(&mut self, limit: usize) {
+        if !self.fits(limit, Self::narrowest) {
+            return;
+        }
         while self.width() > limit {
-            let may = (0..self.columns.len()).filter(|at| self.widths[*at] > self.narrowest(*at));
-            match may.max_by_key(|at| self.widths[*at]) {
+            match self.widest(true).or_else(|| self.widest(false)) {
                 Some(at) => self.widths[at] -= 1,
                 None => return,
             }
         }
+    }
+
+    /// The widest of the optional or of the other columns that may be shortened.
+    fn widest(&self, is_optional: bool) -> Option<usize> {
+        let may = |at: &usize| {
+            self.columns[*at].is_optional == is_optional && self.widths[*at] > self.narrowest(*at)
+        };
+        (0..self.columns.len()).filter(may).max_by_key(|at| self.widths[*at])
     }
 
     fn lines(&self, printer: &Printer) -> Vec<String> {
@@ -349,6 +413,8 @@ pub(crate) fn relative(at: Timestamp) -> String {
 
 #[cfg(test)]
 mod tests {
+    use coder_domain::ids::UserId;
+
     use super::*;
 
     #[derive(Clone, Copy, Serialize)]
@@ -391,7 +457,7 @@ mod tests {
     fn lines(limit: usize) -> (Vec<String>, usize) {
         let rows = [Row { name: "a-rather-long-name-of-a-workspace", text: "words that go on and on" }];
         let chosen = choose(&options(&[], Format::Table)).unwrap();
-        let mut table = Table::new(chosen, &rows, true);
+        let mut table = Table::new(chosen, &rows, CellStyle { is_relative: true, has_short_tags: true });
         let left_out = table.leave_out(limit);
         table.shorten(limit);
         (table.lines(&Printer::plain()), left_out)
@@ -410,6 +476,28 @@ mod tests {
         assert_eq!(lines(60).1, 2);
         assert_eq!(lines(200).1, 0);
         assert!(lines(200).0[1].contains(" ago"), "times are relative on a terminal");
+    }
+
+    #[test]
+    fn names_are_shortened_last() {
+        let (lines, left_out) = lines(112);
+        assert_eq!(left_out, 1, "{lines:#?}");
+        assert!(
+            lines[1].contains("a-rather-long-name-of-a-workspace  words that go on and on  running"),
+            "{lines:#?}"
+        );
+        let status = lines[0].split_whitespace().last();
+        assert_eq!(status, Some("STATUS"), "headings are whole: {lines:#?}");
+    }
+
+    #[test]
+    fn implied_tags_are_not_shown_where_there_is_no_room() {
+        let tags = |pairs: &[(&str, &str)]| {
+            let pairs = pairs.iter().map(|(key, value)| ((*key).to_owned(), (*value).to_owned()));
+            short_tags(&TagSet::canonical(UserId::NIL, [&pairs.collect()]))
+        };
+        assert_eq!(tags(&[("environment", "on_prem")]), "environment=on_prem");
+        assert_eq!(tags(&[]), "owner= scope=organization");
     }
 
     #[test]

@@ -67,7 +67,7 @@ impl Listed for Row {
         Column::optional(Column::text("template display name", true, template)),
         Column::text("status", true, |row| row.job.status.to_string()),
         Column::optional(Column::text("queue", true, queue)),
-        Column::text("tags", true, |row| row.job.tags.to_string()),
+        Column::tags(|row| &row.job.tags),
         Column::time("started at", false, |row| row.job.started_at, ""),
         Column::time("completed at", false, |row| row.job.completed_at, ""),
         Column::time("canceled at", false, |row| row.job.canceled_at, ""),
@@ -130,7 +130,7 @@ async fn list(ctx: &Context, args: ListArgs) -> anyhow::Result<()> {
     let client = remote::connect(ctx)?;
     let organization = remote::organization(ctx, &client, args.organization.org.as_deref()).await?;
     let initiator = match &args.initiator {
-        Some(user) => Some(client.user(user).await?.id),
+        Some(user) => Some(remote::user(&client, user).await?.id),
         None => None,
     };
     let filter =

@@ -49,7 +49,10 @@ pub(crate) struct CreateArgs {
 
 /// Arguments of `update`. Settings that are not given stay the same.
 #[derive(Debug, clap::Args)]
-#[command(group(clap::ArgGroup::new("change").required(true).multiple(true)))]
+#[command(
+    group(clap::ArgGroup::new("change").required(true).multiple(true)),
+    override_usage = "coder provisioner keys update <NAME> [OPTIONS]"
+)]
 pub(crate) struct UpdateArgs {
     /// Name of the key.
     name: String,
@@ -96,7 +99,7 @@ impl Listed for ProvisionerKey {
         Column::text("id", false, |key| key.id.to_string()),
         Column::optional(Column::time("created at", true, |key| Some(key.created_at), "")),
         Column::text("name", true, |key| key.name.clone()),
-        Column::text("tags", true, |key| key.tags.to_string()),
+        Column::tags(|key| &key.tags),
         Column::time("expires at", true, |key| key.expires_at, "never"),
         Column::optional(Column::time("last used at", true, |key| key.last_used_at, "")),
         Column::optional(Column::text("last used address", true, |key| key.last_used_address.clone())),

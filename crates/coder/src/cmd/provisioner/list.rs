@@ -78,13 +78,13 @@ impl Listed for Row {
             job(row.daemon.previous_job.as_ref(), |job| job.template_display_name.clone())
         }),
         Column::text("organization", false, |row| row.organization_name.clone()),
-        Column::text("tags", true, |row| row.daemon.tags.to_string()),
+        Column::tags(|row| &row.daemon.tags),
     ];
 }
 
 fn status(row: &Row) -> String {
     let status = row.daemon.status.as_ref().map(ToString::to_string).unwrap_or_default();
-    let Some(extras) = &row.daemon.extras else { return status };
+    let Some(extras) = row.daemon.extras.as_ref().filter(|_| status != "offline") else { return status };
     let mut words = vec![status];
     if extras.draining {
         words.push("draining".to_owned());
