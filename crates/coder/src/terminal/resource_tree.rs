@@ -58,7 +58,7 @@ pub(crate) fn lines(
     persistent: Option<&Persistent>,
     is_live: bool,
 ) -> Vec<String> {
-    let mut lines = Vec::new();
+    let mut blocks: Vec<(Vec<String>, usize)> = Vec::new();
     let mut sorted: Vec<_> = resources.iter().filter(|resource| !resource.hide).collect();
     sorted.sort_by_key(|resource| (resource.agents.is_empty(), &resource.kind, &resource.name));
     for resource in sorted {
@@ -69,7 +69,7 @@ pub(crate) fn lines(
             Some(_) => format!("({kind}, ephemeral)"),
         };
         let name = printer.paint(Style::Bold, &format!("{}.{}", resource.kind, resource.name));
-        lines.push(format!("{name} {}", printer.paint(Style::Faint, &kind)));
+        let mut lines = vec![format!("{name} {}", printer.paint(Style::Faint, &kind))];
         let mut below = Vec::new();
         // A plan does not know all values yet.
         let known = resource.metadata.iter().filter(|item| is_live || !item.value.is_empty());
@@ -79,8 +79,19 @@ pub(crate) fn lines(
         }
         below.extend(resource.agents.iter().map(|agent| agent_node(printer, agent, is_live)));
         Node { text: String::new(), below }.write("", &mut lines);
+        match blocks.last_mut() {
+            // Instances of one resource have the same name here.
+            Some((last, count)) if *last == lines => *count += 1,
+            _ => blocks.push((lines, 1)),
+        }
     }
-    lines
+    let counted = |(mut lines, count): (Vec<String>, usize)| {
+        if count > 1 {
+            lines[0].push_str(&printer.paint(Style::Faint, &format!(" ×{count}")));
+        }
+        lines
+    };
+    blocks.into_iter().flat_map(counted).collect()
 }
 
 fn agent_node(printer: &Printer, agent: &WorkspaceAgent, is_live: bool) -> Node {
@@ -178,6 +189,18 @@ mod tests {
         );
         let unknown = super::lines(&Printer::plain(), &found[..1], None, false);
         assert_eq!(unknown[0], "vm.dev (peripheral)");
+    }
+
+    #[test]
+    fn instances_that_look_alike_are_counted() {
+        let instance = |value: &str| {
+            let mut found = resource("vm", "dev", "start", serde_json::json!([]));
+            found.metadata[0].value = value.to_owned();
+            found
+        };
+        let found = [instance("a"), instance("a"), instance("b")];
+        let lines = lines(&Printer::plain(), &found, None, false);
+        assert_eq!(lines, ["vm.dev (peripheral) ×2", "└─ size = a", "vm.dev (peripheral)", "└─ size = b"]);
     }
 
     #[test]
