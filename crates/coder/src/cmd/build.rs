@@ -26,20 +26,18 @@ impl BuildFlags {
 
 /// Requests a build.
 pub(crate) async fn request(
-    ctx: &Context,
     client: &Client,
     workspace: WorkspaceId,
     request: &CreateWorkspaceBuildRequest,
 ) -> Result<WorkspaceBuild, Error> {
-    let build = client.create_build(workspace, request).await?;
-    follow::warn_unmatched(&ctx.printer, &build.job, &build.matched_provisioners);
-    Ok(build)
+    client.create_build(workspace, request).await
 }
 
 /// Follows a build to its end. Ctrl-C ends only the following: the build continues.
 pub(crate) async fn finish(ctx: &Context, client: &Client, build: &WorkspaceBuild) -> anyhow::Result<()> {
+    let of = JobLogTarget::Build(build.id);
     let job = tokio::select! {
-        job = follow::follow(client, &ctx.printer, JobLogTarget::Build(build.id)) => job?,
+        job = follow::follow(client, &ctx.printer, of, Some(&build.matched_provisioners)) => job?,
         _ = tokio::signal::ctrl_c() => {
             ctx.printer.note(&format!("The build goes on. See it with: coder logs {} -f", build.workspace_name));
             return Err(crate::exit::Canceled::Interrupted.into());

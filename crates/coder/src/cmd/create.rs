@@ -97,8 +97,8 @@ pub(crate) async fn run(ctx: &Context, args: Args) -> anyhow::Result<()> {
     };
     let workspace = client.create_workspace(&owner, &request).await?;
     let first = &workspace.latest_build;
-    follow::warn_unmatched(&ctx.printer, &first.job, &first.matched_provisioners);
     if args.no_wait {
+        follow::warn_unmatched(&ctx.printer, &first.job, &first.matched_provisioners);
         ctx.printer.note(&format!("Workspace {name:?} is starting in the background."));
         return Ok(());
     }
@@ -237,11 +237,11 @@ async fn dry_run(
     ctx.printer.note("Planning the workspace");
     let job = client.create_dry_run(version, &request).await?;
     let matched = client.dry_run_matched(version, job.id).await?;
-    follow::warn_unmatched(&ctx.printer, &job, &matched);
     if no_wait && !is_acquired_soon(client, version, job.id).await? {
         return skip(ctx, client, version, &job).await;
     }
-    let job = follow::follow(client, &ctx.printer, JobLogTarget::DryRun(version, job.id)).await?;
+    let of = JobLogTarget::DryRun(version, job.id);
+    let job = follow::follow(client, &ctx.printer, of, Some(&matched)).await?;
     follow::outcome(&job, "the plan")?;
     let planned = client.dry_run_resources(version, job.id).await?;
     for line in resource_tree::lines(&ctx.printer, &planned, None, false) {

@@ -34,7 +34,7 @@ pub(crate) async fn run(ctx: &Context, args: Args) -> anyhow::Result<()> {
     let mut request = CreateWorkspaceBuildRequest::new(Transition::Delete);
     request.orphan = args.orphan;
     request.log_level = args.build.log_level();
-    let build = build::request(ctx, &client, workspace.id, &request).await?;
+    let build = build::request(&client, workspace.id, &request).await?;
     build::finish(ctx, &client, &build).await?;
     ctx.printer.note(&format!("Workspace {:?} is deleted.", workspace.name));
     Ok(())

@@ -27,7 +27,7 @@ pub(crate) async fn run(ctx: &Context, args: Args) -> anyhow::Result<()> {
         prompt::confirm(&ctx.printer, &format!("Restart workspace {:?}?", workspace.name), "pass --yes")?;
     }
     let stop = CreateWorkspaceBuildRequest::new(Transition::Stop);
-    let build = build::request(ctx, &client, workspace.id, &stop).await?;
+    let build = build::request(&client, workspace.id, &stop).await?;
     build::finish(ctx, &client, &build).await?;
     let build = start::request_start(ctx, &client, &workspace, request).await?;
     build::finish(ctx, &client, &build).await?;

@@ -3,6 +3,7 @@
 use coder_api::jobs::Status;
 
 use crate::context::Context;
+use crate::job::follow;
 use crate::remote;
 use crate::terminal::output::strip_control;
 use crate::terminal::resource_tree;
@@ -40,7 +41,7 @@ pub(crate) async fn run(ctx: &Context, args: Args) -> anyhow::Result<()> {
         ctx.printer.data(&format!("Built with {program}"));
     }
     if build.job.status == Status::Failed && !build.job.error.is_empty() {
-        ctx.printer.data(&format!("Failed: {}", strip_control(&build.job.error)));
+        ctx.printer.data(&format!("Failed: {}", strip_control(follow::cause(&build.job.error))));
     }
     if build.resources.is_empty() {
         ctx.printer.note(&without_resources(build.job.status, &workspace.name));

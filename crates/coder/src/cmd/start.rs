@@ -8,6 +8,7 @@ use coder_domain::ids::TemplateVersionId;
 
 use super::build;
 use crate::context::Context;
+use crate::job::follow;
 use crate::parameters::{self, PromptMode};
 use crate::terminal::prompt;
 use crate::{env, external_auth, remote};
@@ -67,6 +68,7 @@ pub(crate) async fn run(ctx: &Context, args: Args) -> anyhow::Result<()> {
     let request = CreateWorkspaceBuildRequest { log_level: args.build.log_level(), ..request };
     let build = request_start(ctx, &client, &workspace, request).await?;
     if args.no_wait {
+        follow::warn_unmatched(&ctx.printer, &build.job, &build.matched_provisioners);
         ctx.printer.note(&format!("Workspace {:?} is starting in the background.", workspace.name));
         return Ok(());
     }
@@ -133,14 +135,14 @@ pub(crate) async fn request_start(
     request: CreateWorkspaceBuildRequest,
 ) -> anyhow::Result<WorkspaceBuild> {
     let active = workspace.template_active_version_id;
-    match build::request(ctx, client, workspace.id, &request).await {
+    match build::request(client, workspace.id, &request).await {
         Err(error)
             if error.status().is_some_and(|status| status == 403)
                 && request.template_version_id != Some(active) =>
         {
             ctx.printer.note("The template requires its active version, so the workspace is updated.");
             let request = CreateWorkspaceBuildRequest { template_version_id: Some(active), ..request };
-            Ok(build::request(ctx, client, workspace.id, &request).await?)
+            Ok(build::request(client, workspace.id, &request).await?)
         }
         other => Ok(other?),
     }

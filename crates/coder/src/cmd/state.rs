@@ -114,7 +114,7 @@ async fn push(ctx: &Context, args: PushArgs) -> anyhow::Result<()> {
     let mut request = CreateWorkspaceBuildRequest::new(build.transition);
     request.template_version_id = Some(build.template_version_id);
     request.provisioner_state = Blob(state);
-    let build = build::request(ctx, &client, workspace.id, &request).await?;
+    let build = build::request(&client, workspace.id, &request).await?;
     build::finish(ctx, &client, &build).await
 }
 

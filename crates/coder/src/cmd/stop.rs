@@ -26,7 +26,7 @@ pub(crate) async fn run(ctx: &Context, args: Args) -> anyhow::Result<()> {
     let workspace = remote::workspace(&client, &args.workspace).await?;
     let mut request = CreateWorkspaceBuildRequest::new(Transition::Stop);
     request.log_level = args.build.log_level();
-    let build = build::request(ctx, &client, workspace.id, &request).await?;
+    let build = build::request(&client, workspace.id, &request).await?;
     build::finish(ctx, &client, &build).await?;
     ctx.printer.note(&format!("Workspace {:?} is stopped.", workspace.name));
     Ok(())

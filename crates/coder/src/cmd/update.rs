@@ -29,7 +29,7 @@ pub(crate) async fn run(ctx: &Context, args: Args) -> anyhow::Result<()> {
     let request = start::prepare_with(ctx, &client, &workspace, version, &args.values, args.yes).await?;
     if workspace.latest_build.transition == Transition::Start {
         let stop = CreateWorkspaceBuildRequest::new(Transition::Stop);
-        let build = build::request(ctx, &client, workspace.id, &stop).await?;
+        let build = build::request(&client, workspace.id, &stop).await?;
         build::finish(ctx, &client, &build).await?;
     }
     let build = start::request_start(ctx, &client, &workspace, request).await?;

@@ -31,11 +31,13 @@ pub(crate) const fn has_ended(status: Status) -> bool {
     matches!(status, Status::Succeeded | Status::Failed | Status::Canceled)
 }
 
-/// Follows until the job has ended and returns it, whatever its end.
+/// Follows until the job has ended and returns it, whatever its end. `matched` are the daemons that accepted it when it was
+/// created, for servers that cannot explain why it waits.
 pub(crate) async fn follow(
     client: &Client,
     printer: &Printer,
     of: JobLogTarget,
+    matched: Option<&MatchedProvisioners>,
 ) -> anyhow::Result<ProvisionerJob> {
     let mut stages = StageLog::new(*printer);
     let mut ticks = tokio::time::interval(spinner::PERIOD);
@@ -43,7 +45,7 @@ pub(crate) async fn follow(
     let mut after = 0;
     loop {
         let mut log = client.follow_job_logs(of, after);
-        let waiting = queue(client, printer, of);
+        let waiting = queue(client, printer, of, matched);
         tokio::pin!(waiting);
         let mut is_queued = true;
         loop {
@@ -75,8 +77,13 @@ pub(crate) async fn follow(
 }
 
 /// Watches a waiting job. Returns true when it ended in the queue and false when a daemon acquired it.
-async fn queue(client: &Client, printer: &Printer, of: JobLogTarget) -> anyhow::Result<bool> {
-    let mut waiting = QueueStatus::new(*printer);
+async fn queue(
+    client: &Client,
+    printer: &Printer,
+    of: JobLogTarget,
+    matched: Option<&MatchedProvisioners>,
+) -> anyhow::Result<bool> {
+    let mut waiting = QueueStatus::new(*printer, matched);
     loop {
         let job = job(client, of).await?;
         if job.status != Status::Pending {
@@ -90,19 +97,25 @@ async fn queue(client: &Client, printer: &Printer, of: JobLogTarget) -> anyhow::
 
 /// Warns when no daemon can take a waiting job (http-api 5.5).
 pub(crate) fn warn_unmatched(printer: &Printer, job: &ProvisionerJob, matched: &MatchedProvisioners) {
+    if let Some(text) = unmatched(job, matched) {
+        printer.warn(&text);
+    }
+}
+
+fn unmatched(job: &ProvisionerJob, matched: &MatchedProvisioners) -> Option<String> {
     if job.status != Status::Pending {
-        return;
+        return None;
     }
     let reason = match (matched.count, matched.available) {
         (0, _) => "no provisioner daemon accepts jobs with these tags",
         (_, 0) => "all provisioner daemons that accept jobs with these tags are offline",
-        _ => return,
+        _ => return None,
     };
-    printer.warn(&format!(
+    Some(format!(
         "{reason}; the job waits until one joins\n      tags: {}\n      start one with `coder provisioner start`, and see \
          `coder provisioner jobs list`",
         job.tags
-    ));
+    ))
 }
 
 /// Lines of a stage that are kept to be shown when it fails.
@@ -160,6 +173,9 @@ impl StageLog {
 
     fn show(&mut self, line: &ProvisionerJobLog, counted: Option<(usize, usize)>) {
         let is_problem = matches!(line.log_level.as_str(), "error" | "warn");
+        if line.log_level.as_str() == "error" {
+            self.unfold();
+        }
         if !self.is_folded || is_problem {
             self.printer.note(&self.text(line, counted));
         } else if let Some((done, all)) = counted {
@@ -225,6 +241,11 @@ impl StageLog {
         }
     }
 
+    /// Shows the lines that lead to a problem.
+    fn unfold(&mut self) {
+        self.folded.drain(..).for_each(|line| self.printer.note(&line));
+    }
+
     /// Continues with the last stage, if it has begun.
     fn clean(&mut self, succeeded: bool) {
         if let Some(begun) = self.cleaning.take() {
@@ -255,7 +276,7 @@ impl StageLog {
                 self.printer.paint(Style::Bad, "✘")
             };
             if !succeeded {
-                self.folded.drain(..).for_each(|line| self.printer.note(&line));
+                self.unfold();
             }
             self.printer.note(&format!("=== {mark} {} [{}]", strip_control(&stage), duration::short(passed)));
         }
@@ -268,6 +289,53 @@ pub(crate) fn outcome(job: &ProvisionerJob, what: &str) -> anyhow::Result<()> {
         Status::Succeeded => Ok(()),
         Status::Canceled => anyhow::bail!("{what} was canceled"),
         _ if job.error.is_empty() => anyhow::bail!("{what} ended as {}", job.status),
-        _ => anyhow::bail!("{what} failed: {}", job.error),
+        _ => anyhow::bail!("{what} failed: {}", cause(&job.error)),
+    }
+}
+
+/// Phases that daemons put before the cause of a failed import, one inside of the other (wire-protocol 5.6).
+const PHASES: [&str; 3] = [
+    "template import provision for start: ",
+    "template import provision for stop: ",
+    "plan during template import provision error: ",
+];
+
+/// The error of a job without the phases of its daemon: the log shows in which stage it failed.
+pub(crate) fn cause(error: &str) -> &str {
+    PHASES.iter().fold(error, |rest, phase| rest.strip_prefix(phase).unwrap_or(rest))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_failed_import_says_its_cause_only() {
+        let whole = "template import provision for start: plan during template import provision error: terraform plan: x";
+        assert_eq!(cause(whole), "terraform plan: x");
+        assert_eq!(cause("terraform apply: y"), "terraform apply: y");
+    }
+
+    #[test]
+    fn a_job_without_a_daemon_is_named_with_its_tags() {
+        let job = |status: &str| -> ProvisionerJob {
+            let id = "11111111-1111-4111-8111-111111111111";
+            serde_json::from_value(serde_json::json!({
+                "id": id, "created_at": "2025-01-01T00:00:00Z", "status": status, "file_id": id,
+                "tags": { "a": "1", "owner": "", "scope": "organization" }, "organization_id": id, "initiator_id": id,
+                "type": "template_version_import",
+            }))
+            .unwrap()
+        };
+        let matched =
+            |count, available| MatchedProvisioners { count, available, ..MatchedProvisioners::default() };
+        let text = unmatched(&job("pending"), &matched(0, 0)).unwrap();
+        assert!(
+            text.starts_with("no provisioner daemon accepts") && text.contains("tags: a=1 owner= "),
+            "{text}"
+        );
+        assert!(unmatched(&job("pending"), &matched(2, 0)).unwrap().contains("are offline"));
+        assert_eq!(unmatched(&job("pending"), &matched(2, 1)), None);
+        assert_eq!(unmatched(&job("running"), &matched(0, 0)), None);
     }
 }

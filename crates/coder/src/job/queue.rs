@@ -1,17 +1,21 @@
 //! The output while a job waits: why it waits and what to do, shown again when it changes.
 
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
 use coder_api::client::{Client, Error};
+use coder_api::daemons::MatchedProvisioners;
 use coder_api::explanations::WaitingReason;
 use coder_api::jobs::ProvisionerJob;
 
-use crate::duration;
+use crate::job::follow;
 use crate::terminal::output::{self, Printer, Style};
+use crate::terminal::spinner;
 
 /// What was shown about the wait of one job.
-pub(crate) struct QueueStatus {
+pub(crate) struct QueueStatus<'a> {
     printer: Printer,
+    /// The daemons that accepted the job, for servers that cannot explain why it waits.
+    matched: Option<&'a MatchedProvisioners>,
     looks: u32,
     /// Whether the server can explain it. Official servers cannot.
     explains: bool,
@@ -20,10 +24,11 @@ pub(crate) struct QueueStatus {
     since: Instant,
 }
 
-impl QueueStatus {
+impl<'a> QueueStatus<'a> {
     /// Nothing was shown yet.
-    pub(crate) fn new(printer: Printer) -> Self {
-        Self { printer, looks: 0, explains: true, position: None, last: String::new(), since: Instant::now() }
+    pub(crate) fn new(printer: Printer, matched: Option<&'a MatchedProvisioners>) -> Self {
+        let (last, since) = (String::new(), Instant::now());
+        Self { printer, matched, looks: 0, explains: true, position: None, last, since }
     }
 
     /// Polls the waiting job, once a second. The first poll shows nothing, because most jobs are acquired at once.
@@ -32,7 +37,12 @@ impl QueueStatus {
         if self.looks > 1 && self.explains {
             match client.explain_job(job.organization_id, job.id).await? {
                 Some(explanation) => self.show_reason(explanation.reasons.first()),
-                None => self.explains = false,
+                None => {
+                    self.explains = false;
+                    if let Some(matched) = self.matched {
+                        follow::warn_unmatched(&self.printer, job, matched);
+                    }
+                }
             }
         }
         if !self.explains {
@@ -41,17 +51,22 @@ impl QueueStatus {
         Ok(())
     }
 
+    /// On a terminal a short reason is one line with the time. A long one is printed, with a line below it for the time.
     fn show_reason(&mut self, reason: Option<&WaitingReason>) {
         let text = reason.map(line).unwrap_or_default();
         if text.is_empty() {
             return;
         }
-        let passed = duration::format(Duration::from_secs(self.since.elapsed().as_secs()));
-        let timed = format!("{text} {passed}");
-        if self.printer.is_live() && fits(&timed, output::error_width()) {
-            self.printer.draw_line(Style::Faint, &timed);
-        } else if text != self.last {
-            self.printer.note(&self.printer.paint(Style::Faint, &text));
+        let elapsed = self.since.elapsed();
+        let timed = |text: &str| format!("{} {text}{}", spinner::frame(elapsed), spinner::passed(elapsed));
+        let whole = timed(&text);
+        if self.printer.is_live() && fits(&whole, output::error_width()) {
+            self.printer.draw_line(Style::Code, &whole);
+        } else {
+            if text != self.last {
+                self.printer.note(&self.printer.paint(Style::Faint, &format!("    {text}")));
+            }
+            self.printer.draw_line(Style::Code, &timed("waiting for a daemon"));
         }
         self.last = text;
     }
@@ -76,7 +91,7 @@ impl QueueStatus {
 
 /// One line: why it waits, and what to do unless that is temporary.
 fn line(reason: &WaitingReason) -> String {
-    let mut text = format!("    waiting: {}", reason.message);
+    let mut text = format!("waiting: {}", reason.message);
     if !reason.passes_by_itself && !reason.next_step.is_empty() {
         text.push(' ');
         text.push_str(&reason.next_step);
@@ -102,22 +117,19 @@ mod tests {
             next_step: "Start another.".to_owned(),
             passes_by_itself,
         };
-        assert_eq!(line(&reason(true)), "    waiting: All are busy. [2J");
-        assert_eq!(line(&reason(false)), "    waiting: All are busy. [2J Start another.");
+        assert_eq!(line(&reason(true)), "waiting: All are busy. [2J");
+        assert_eq!(line(&reason(false)), "waiting: All are busy. [2J Start another.");
     }
 
     #[test]
     fn the_same_reason_is_said_once() {
-        let mut waiting = QueueStatus::new(Printer::plain());
+        let mut waiting = QueueStatus::new(Printer::plain(), None);
         let reason = WaitingReason { message: "No daemon.".to_owned(), ..WaitingReason::default() };
         waiting.show_reason(Some(&reason));
         let last = waiting.last.clone();
         waiting.show_reason(Some(&reason));
         waiting.show_reason(None);
-        assert_eq!(
-            (waiting.last.as_str(), last.as_str()),
-            ("    waiting: No daemon.", "    waiting: No daemon.")
-        );
+        assert_eq!((waiting.last.as_str(), last.as_str()), ("waiting: No daemon.", "waiting: No daemon."));
     }
 
     #[test]

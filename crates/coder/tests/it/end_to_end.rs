@@ -118,7 +118,7 @@ fn a_job_waits_for_its_daemon_and_can_be_canceled() {
     let output = first.wait_with_output().unwrap();
     let text = String::from_utf8_lossy(&output.stderr).into_owned();
     assert_eq!(output.status.code(), Some(1), "{text}");
-    assert!(text.contains("canceled") && text.contains("no provisioner daemon accepts"), "{text}");
+    assert!(text.contains("canceled"), "{text}");
 
     let second = push("second");
     let daemon = server.daemon(&home, "late", &[]);

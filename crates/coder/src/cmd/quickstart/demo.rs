@@ -70,7 +70,7 @@ pub(super) async fn push(
         ..CreateTemplateVersionRequest::default()
     };
     let version = client.create_version(organization, &request).await?;
-    let job = follow::follow(client, printer, JobLogTarget::Version(version.id)).await?;
+    let job = follow::follow(client, printer, JobLogTarget::Version(version.id), None).await?;
     follow::outcome(&job, "the import of the template")?;
     match existing {
         Some(template) => client.set_active_version(template.id, version.id).await?,
@@ -153,7 +153,7 @@ pub(super) async fn workspace(
             client.create_build(workspace.id, &request).await?
         }
     };
-    let job = follow::follow(client, printer, JobLogTarget::Build(build.id)).await?;
+    let job = follow::follow(client, printer, JobLogTarget::Build(build.id), None).await?;
     follow::outcome(&job, "the start of the workspace")?;
     let worker_name = client.job(organization, job.id).await?.worker_name;
     let workspace = client.workspace_by_name(paths::ME, WORKSPACE).await?;

@@ -8,7 +8,7 @@ use coder_api::client::{Client, JobLogTarget};
 use coder_api::jobs::{ProvisionerJob, Status};
 use coder_api::json::NameValue;
 use coder_api::versions::{CreateTemplateVersionRequest, TemplateVersion, TemplateVersionVariable};
-use coder_domain::ids::{OrganizationId, TemplateVersionId};
+use coder_domain::ids::OrganizationId;
 
 use crate::context::Context;
 use crate::exit::Canceled;
@@ -41,10 +41,7 @@ pub(crate) async fn run(
         source.request.user_variable_values =
             values.iter().map(|(name, value)| NameValue::new(name, value)).collect();
         let version = client.create_version(source.organization, &source.request).await?;
-        if let Some(matched) = &version.matched_provisioners {
-            follow::warn_unmatched(&ctx.printer, &version.job, matched);
-        }
-        let job = until_done(ctx, client, version.id).await?;
+        let job = until_done(ctx, client, &version).await?;
         // The declared variables are known after the root module was read.
         let is_read = job.status == Status::Succeeded || job.error_code == NEEDS_VARIABLES;
         let is_of_use = is_read && (job.error_code == NEEDS_VARIABLES || !values.is_empty());
@@ -79,16 +76,17 @@ pub(crate) async fn run(
 async fn until_done(
     ctx: &Context,
     client: &Client,
-    version: TemplateVersionId,
+    version: &TemplateVersion,
 ) -> anyhow::Result<ProvisionerJob> {
+    let (id, matched) = (version.id, version.matched_provisioners.as_ref());
     tokio::select! {
-        job = follow::follow(client, &ctx.printer, JobLogTarget::Version(version)) => return job,
+        job = follow::follow(client, &ctx.printer, JobLogTarget::Version(id), matched) => return job,
         _ = tokio::signal::ctrl_c() => {}
     }
     ctx.printer.note("Canceling the import; press Ctrl-C again to leave at once.");
     let cancel = async {
-        client.cancel_version(version).await?;
-        follow::follow(client, &ctx.printer, JobLogTarget::Version(version)).await
+        client.cancel_version(id).await?;
+        follow::follow(client, &ctx.printer, JobLogTarget::Version(id), None).await
     };
     tokio::select! {
         ended = cancel => drop(ended?),
