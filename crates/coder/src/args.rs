@@ -54,22 +54,6 @@ pub(crate) struct List<T: Listed> {
     pub(crate) table: table::Options<T>,
 }
 
-impl Global {
-    /// The defaults, with a server and a session.
-    pub(crate) const fn of_environment(url: Option<String>, token: Option<String>) -> Self {
-        Self {
-            url,
-            token,
-            global_config: None,
-            header: Vec::new(),
-            header_command: None,
-            no_version_warning: true,
-            no_feature_warning: true,
-            verbose: false,
-        }
-    }
-}
-
 /// The words for yes and no that Go accepts.
 pub(crate) fn boolean(text: &str) -> Result<bool, String> {
     match text {

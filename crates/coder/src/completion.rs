@@ -4,12 +4,14 @@
 use std::ffi::OsStr;
 use std::time::Duration;
 
-use clap::{Arg, Command};
+use clap::{Arg, Command, FromArgMatches as _};
 use clap_complete::engine::{ArgValueCompleter, CompletionCandidate};
 use coder_api::client::{Client, DaemonFilter};
+use coder_domain::ids::TemplateVersionId;
 
+use crate::cli::{self, Cli};
 use crate::context::Context;
-use crate::{args, env, remote, runtime};
+use crate::{env, remote, runtime};
 
 /// How long the shell waits for a server.
 const TIMEOUT: Duration = Duration::from_secs(2);
@@ -78,7 +80,7 @@ fn users(current: &OsStr) -> Vec<CompletionCandidate> {
 
 fn daemons(current: &OsStr) -> Vec<CompletionCandidate> {
     ask(current, async |ctx, client| {
-        let organization = remote::organization(&ctx, &client, None).await?;
+        let organization = remote::organization(&ctx, &client, wanted_organization().as_deref()).await?;
         let found = client.daemons(organization.id, &DaemonFilter::default()).await?;
         Ok(found.into_iter().map(|one| (one.name, one.version)).collect())
     })
@@ -86,30 +88,67 @@ fn daemons(current: &OsStr) -> Vec<CompletionCandidate> {
 
 fn keys(current: &OsStr) -> Vec<CompletionCandidate> {
     ask(current, async |ctx, client| {
-        let organization = remote::organization(&ctx, &client, None).await?;
+        let organization = remote::organization(&ctx, &client, wanted_organization().as_deref()).await?;
         let found = client.provisioner_keys(organization.id).await?;
         Ok(found.into_iter().map(|one| (one.name, one.tags.to_string())).collect())
     })
 }
 
-/// `name=` for each parameter of the template that the command line names.
+/// `name=` for each parameter of the template, or of the workspace, that the command line names.
 fn parameters(current: &OsStr) -> Vec<CompletionCandidate> {
-    let words: Vec<_> = std::env::args().collect();
-    let Some(template) = template_of(&words) else { return Vec::new() };
-    ask(current, async move |_, client| {
-        let found = client.templates(&format!("exact_name:\"{template}\"")).await?;
-        let Some(template) = found.into_iter().next() else { return Ok(Vec::new()) };
-        let parameters = client.rich_parameters(template.active_version_id).await?;
+    ask(current, async |_, client| {
+        let Some(version) = version(&client, &words()).await? else { return Ok(Vec::new()) };
+        let parameters = client.rich_parameters(version).await?;
         Ok(parameters.into_iter().map(|one| (format!("{}=", one.name), one.description_plaintext)).collect())
     })
 }
 
-/// The value of `-t` or `--template`.
-fn template_of(words: &[String]) -> Option<String> {
-    let joined = words.iter().find_map(|word| word.strip_prefix("--template="));
-    let next =
-        words.windows(2).find(|pair| matches!(pair[0].as_str(), "-t" | "--template")).map(|pair| &*pair[1]);
-    joined.or(next).filter(|name| !name.is_empty()).map(str::to_owned)
+async fn version(client: &Client, words: &[String]) -> anyhow::Result<Option<TemplateVersionId>> {
+    if let Some(template) = value_of(words, &["-t", "--template"]) {
+        let found = client.templates(&format!("exact_name:\"{template}\"")).await?;
+        return Ok(found.first().map(|template| template.active_version_id));
+    }
+    let Some(name) = workspace_of(words) else { return Ok(None) };
+    let workspace = remote::workspace(client, name).await?;
+    Ok(Some(workspace.latest_build.template_version_id))
+}
+
+/// The command line so far, which the shell passes after `--`.
+fn words() -> Vec<String> {
+    std::env::args().skip_while(|word| word != "--").skip(1).collect()
+}
+
+/// The value of a flag, as `--flag value` or `--flag=value`.
+fn value_of(words: &[String], flags: &[&str]) -> Option<String> {
+    let joined = words.iter().find_map(|word| {
+        let (flag, value) = word.split_once('=')?;
+        flags.contains(&flag).then_some(value)
+    });
+    let next = words.windows(2).find(|pair| flags.contains(&pair[0].as_str())).map(|pair| &*pair[1]);
+    joined.or(next).filter(|value| !value.is_empty()).map(str::to_owned)
+}
+
+/// The workspace of a command that builds one again.
+fn workspace_of(words: &[String]) -> Option<&str> {
+    let mut words = words.iter().skip_while(|word| !matches!(word.as_str(), "start" | "restart" | "update"));
+    words.next()?;
+    words.map(String::as_str).find(|word| !word.starts_with('-') && !word.contains('='))
+}
+
+/// The organization of the command line or the environment.
+fn wanted_organization() -> Option<String> {
+    value_of(&words(), &["-O", "--org"]).or_else(|| env::get(env::ORGANIZATION))
+}
+
+/// The server and the session of the command line and the environment. The rest of the command line is incomplete.
+fn context(words: &[String]) -> anyhow::Result<Context> {
+    let mut line = vec!["coder".to_owned()];
+    for flag in ["--url", "--token", "--global-config", "--header", "--header-command"] {
+        line.extend(value_of(words, &[flag]).map(|value| format!("{flag}={value}")));
+    }
+    line.push("version".to_owned());
+    let matches = cli::parser().try_get_matches_from(line)?;
+    Ok(Context::new(Cli::from_arg_matches(&matches)?.global))
 }
 
 /// Names that begin with the typed text; none when the server does not respond in time.
@@ -117,8 +156,8 @@ fn ask(
     current: &OsStr,
     names: impl AsyncFnOnce(Context, Client) -> anyhow::Result<Names>,
 ) -> Vec<CompletionCandidate> {
-    let ctx = Context::new(args::Global::of_environment(env::get(env::URL), env::get(env::SESSION_TOKEN)));
     let found = || -> anyhow::Result<Names> {
+        let ctx = context(&words())?;
         let client = remote::connect(&ctx)?;
         let runtime = runtime::small()?;
         runtime.block_on(async { tokio::time::timeout(TIMEOUT, names(ctx, client)).await })?
@@ -138,12 +177,35 @@ fn ask(
 mod tests {
     use super::*;
 
+    fn line(text: &str) -> Vec<String> {
+        text.split(' ').map(str::to_owned).collect()
+    }
+
     #[test]
     fn the_template_of_a_command_line() {
-        let template = |words: &str| template_of(&words.split(' ').map(str::to_owned).collect::<Vec<_>>());
+        let template = |text: &str| value_of(&line(text), &["-t", "--template"]);
         assert_eq!(template("coder create dev -t docker --parameter").as_deref(), Some("docker"));
         assert_eq!(template("coder create dev --template=docker --parameter").as_deref(), Some("docker"));
         assert_eq!(template("coder start dev --parameter"), None);
+    }
+
+    #[test]
+    fn the_workspace_of_a_command_line() {
+        let workspace = |text: &str| workspace_of(&line(text)).map(str::to_owned);
+        assert_eq!(workspace("coder start dev --parameter").as_deref(), Some("dev"));
+        assert_eq!(workspace("coder restart -y --parameter size=1 dev --parameter").as_deref(), Some("dev"));
+        assert_eq!(workspace("coder create dev --parameter"), None);
+        assert_eq!(workspace("coder start --parameter"), None);
+    }
+
+    #[test]
+    fn flags_of_every_command_count() {
+        let context =
+            context(&line("coder --url http://127.0.0.1:1 --token=t start --global-config /c de")).unwrap();
+        assert_eq!(context.url().unwrap().as_str(), "http://127.0.0.1:1/");
+        assert_eq!(context.token().unwrap().unwrap().expose(), "t");
+        assert_eq!(context.directory.path().unwrap().to_str(), Some("/c"));
+        assert!(super::context(&line("coder --url")).is_ok());
     }
 
     #[test]
