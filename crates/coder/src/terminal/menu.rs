@@ -1,6 +1,6 @@
 //! Choosing from a list with the arrow keys; typed letters narrow the list, and a typed name is taken as it is.
 
-use std::io::{self, Read as _};
+use std::io;
 
 use super::output::{Printer, Style, error_width};
 use super::prompt::{self, EchoOff};
@@ -59,7 +59,7 @@ fn with_keys(
 ) -> anyhow::Result<String> {
     let mut menu = Menu::new(choices, default);
     let _quiet = EchoOff::start()?;
-    let mut keys = Keys { stdin: io::stdin().lock() };
+    let mut keys = Keys { input: io::stdin().lock() };
     let mut drawn = 0;
     loop {
         let lines = menu.lines(printer, question, usize::from(error_width().unwrap_or(80)));
@@ -96,19 +96,24 @@ enum Key {
 }
 
 /// The keys of a terminal, as the bytes it sends for them.
-struct Keys {
-    stdin: io::StdinLock<'static>,
+struct Keys<R> {
+    input: R,
 }
 
-impl Keys {
+impl<R: io::Read> Keys<R> {
     fn byte(&mut self) -> io::Result<Option<u8>> {
         let mut byte = [0];
-        Ok((self.stdin.read(&mut byte)? == 1).then_some(byte[0]))
+        Ok((self.input.read(&mut byte)? == 1).then_some(byte[0]))
     }
 
     fn next(&mut self) -> io::Result<Key> {
+        let byte = self.byte()?;
+        self.key(byte)
+    }
+
+    fn key(&mut self, byte: Option<u8>) -> io::Result<Key> {
         const ESCAPE: u8 = 0x1b;
-        Ok(match self.byte()? {
+        Ok(match byte {
             None | Some(4) => Key::End,
             Some(3) => Key::Interrupt,
             Some(b'\r' | b'\n') => Key::Enter,
@@ -116,10 +121,14 @@ impl Keys {
             Some(16) => Key::Up,
             Some(14) => Key::Down,
             // Arrow keys are an escape, `[` or `O`, and a letter.
-            Some(ESCAPE) => match (self.byte()?, self.byte()?) {
-                (Some(b'[' | b'O'), Some(b'A')) => Key::Up,
-                (Some(b'[' | b'O'), Some(b'B')) => Key::Down,
-                _ => Key::Other,
+            Some(ESCAPE) => match self.byte()? {
+                Some(b'[' | b'O') => match self.byte()? {
+                    Some(b'A') => Key::Up,
+                    Some(b'B') => Key::Down,
+                    _ => Key::Other,
+                },
+                // The Escape key alone; what follows is another key.
+                next => self.key(next)?,
             },
             Some(letter @ b' '..=b'~') => Key::Letter(char::from(letter)),
             Some(_) => Key::Other,
@@ -180,7 +189,9 @@ impl<'a> Menu<'a> {
 
     fn lines(&self, printer: &Printer, question: &str, width: usize) -> Vec<String> {
         let fitting = self.fitting();
-        let hint = printer.paint(Style::Faint, "(arrow keys, Enter)");
+        let many =
+            if fitting.len() > ROWS { format!("; {} in the list", fitting.len()) } else { String::new() };
+        let hint = printer.paint(Style::Faint, &format!("(arrow keys, Enter{many})"));
         let mut lines = vec![format!("{} {}{hint}", prompt::mark(printer, question), self.typed_and_space())];
         let first = (self.at + 1).saturating_sub(ROWS);
         let column = fitting.iter().map(|choice| choice.value.chars().count()).max().unwrap_or_default();
@@ -245,6 +256,19 @@ mod tests {
     }
 
     #[test]
+    fn keys_are_read_from_their_bytes() {
+        let keys = |bytes: &[u8]| {
+            let mut keys = Keys { input: bytes };
+            std::iter::from_fn(|| Some(keys.next().unwrap()).filter(|key| *key != Key::End))
+                .collect::<Vec<_>>()
+        };
+        assert_eq!(keys(b"\x1b[A\x1bOBd\r"), [Key::Up, Key::Down, Key::Letter('d'), Key::Enter]);
+        assert_eq!(keys(b"\x1b[C\x7f\xc3"), [Key::Other, Key::Backspace, Key::Other]);
+        assert_eq!(keys(b"\x1b\x03"), [Key::Interrupt], "Ctrl-C after the Escape key");
+        assert_eq!(keys(b"\x1b\x1b[B"), [Key::Down]);
+    }
+
+    #[test]
     fn the_default_is_where_the_list_begins() {
         let choices = choices();
         let mut menu = Menu::new(&choices, Some("kubernetes"));
@@ -260,6 +284,7 @@ mod tests {
         }
         let lines = menu.lines(&Printer::plain(), "Which?", 60);
         assert_eq!(lines.len(), 1 + ROWS);
+        assert!(lines[0].ends_with("(arrow keys, Enter; 30 in the list)"), "{lines:#?}");
         assert!(lines.iter().any(|line| line.starts_with("> n15 ")), "{lines:#?}");
         assert!(lines.iter().all(|line| line.chars().count() < 60), "{lines:#?}");
     }
