@@ -34,15 +34,18 @@ impl Context {
 
     /// The server to talk to.
     pub(crate) fn url(&self) -> anyhow::Result<Url> {
-        let saved = || self.directory.url();
+        self.known_url()?.context(
+            "you are not logged in, and no server is named: run `coder login <url>`, or set CODER_URL",
+        )
+    }
+
+    /// The server of the command line, the environment or the last login.
+    pub(crate) fn known_url(&self) -> anyhow::Result<Option<Url>> {
         let text = match self.global.url.clone() {
             Some(url) => Some(url),
-            None => saved()?,
+            None => self.directory.url()?,
         };
-        let text = text.context(
-            "you are not logged in, and no server is named: run `coder login <url>`, or set CODER_URL",
-        )?;
-        server_url(&text)
+        text.map(|text| server_url(&text)).transpose()
     }
 
     /// The token, if there is one.

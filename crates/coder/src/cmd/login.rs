@@ -41,7 +41,9 @@ pub(crate) async fn run(ctx: &Context, args: Args) -> anyhow::Result<()> {
     let url = match &args.server {
         Some(text) => server_url(text)?,
         None => {
-            let url = ctx.url().context("name the server: coder login <url>")?;
+            let url = ctx
+                .known_url()?
+                .context("there is no server that was used before: name it with coder login <url>")?;
             ctx.printer.note(&format!("Logging in to {}", url.as_str().trim_end_matches('/')));
             url
         }
@@ -159,11 +161,36 @@ async fn existing(ctx: &Context, args: &Args, client: &Client) -> anyhow::Result
         if !prompt::is_interactive() {
             bail!("no token was given: pass --token, or set CODER_SESSION_TOKEN");
         }
-        let email = prompt::text(&ctx.printer, "E-mail address:", None, "pass --token", check_email)?;
-        let password = prompt::hidden(&ctx.printer, "Password:", "pass --token")?;
-        return Ok(client.login(&email, password).await?);
+        return with_password(ctx, client).await;
     }
     let token = Secret::new(token.expose().trim());
-    client.with_token(Some(token.clone())).user(paths::ME).await.context("that token is not valid")?;
-    Ok(token)
+    match client.with_token(Some(token.clone())).user(paths::ME).await {
+        Err(error) if is_unauthorized(&error) => {
+            bail!("that token is not valid: get one from {page}, and copy it whole")
+        }
+        checked => checked.map(|_| token).map_err(Into::into),
+    }
+}
+
+/// Asks for e-mail address and password until the server accepts them.
+async fn with_password(ctx: &Context, client: &Client) -> anyhow::Result<Secret> {
+    let mut email = None;
+    loop {
+        let answer =
+            prompt::text(&ctx.printer, "E-mail address:", email.as_deref(), "pass --token", check_email)?;
+        let password = prompt::hidden(&ctx.printer, "Password:", "pass --token")?;
+        match client.login(&answer, password).await {
+            Err(error) if is_unauthorized(&error) => {
+                let reason = error.body().map_or_else(|| error.to_string(), |body| body.message.clone());
+                let reason = strip_control(reason.trim_end_matches('.')).into_owned();
+                ctx.printer.note(&ctx.printer.paint(Style::Bad, &reason));
+                email = Some(answer);
+            }
+            result => return Ok(result?),
+        }
+    }
+}
+
+fn is_unauthorized(error: &coder_api::client::Error) -> bool {
+    error.status().is_some_and(|status| status == 401)
 }

@@ -68,7 +68,12 @@ pub(crate) fn hidden(printer: &Printer, question: &str, instead: &str) -> anyhow
     let answer = if is_interactive() {
         let answer = without_echo();
         printer.ask("\r\n");
-        answer.with_context(|| format!("read the answer to {question:?}"))?
+        match answer {
+            Err(error) if !error.is::<Canceled>() => {
+                return Err(error.context(format!("read the answer to {question:?}")));
+            }
+            answer => answer?,
+        }
     } else {
         line(printer, question, instead)?
     };
