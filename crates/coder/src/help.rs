@@ -1,6 +1,7 @@
 //! The parts of the help beside the flags: groups of commands, examples, and one line for the flags that every command has.
 
 use clap::builder::styling::Style;
+use clap::error::{ContextKind, ContextValue};
 use clap::{Arg, Command};
 
 /// The commands by purpose. A test checks that no command is missing.
@@ -170,6 +171,49 @@ pub(crate) fn misplaced_name(root: &Command, args: &[String]) -> Option<String> 
         let meant = words.find_map(|later| command.find_subcommand(later))?;
         return Some(format!("names come after the command: {} {} {word}", path.join(" "), meant.get_name()));
     }
+}
+
+/// A hint for a command that the slim build does not have.
+pub(crate) fn missing_in_slim(args: &[String]) -> Option<String> {
+    let words: Vec<_> = args.iter().map(String::as_str).filter(|word| !word.starts_with('-')).collect();
+    let is_missing = matches!(
+        words[..],
+        ["server" | "quickstart" | "reset-password" | "provider" | "operator", ..]
+            | ["provisioner" | "provisioners" | "provisionerd", "start", ..]
+            | ["templates" | "template", "bundle", ..]
+    );
+    (cfg!(not(feature = "server")) && is_missing).then(|| {
+        "this is the slim build, without server and daemon: the server's install.sh installs the whole program \
+         (curl -fsSL URL/install.sh | sh)"
+            .to_owned()
+    })
+}
+
+/// A hint for a refused value that comes from a variable, which the error does not name.
+pub(crate) fn refused_variable(mut root: Command, error: &clap::Error, args: &[String]) -> Option<String> {
+    let text = |kind| match error.get(kind) {
+        Some(ContextValue::String(text)) => Some(text.as_str()),
+        _ => None,
+    };
+    let (arg, value) = (text(ContextKind::InvalidArg)?, text(ContextKind::InvalidValue)?);
+    if args.iter().any(|word| word.contains(value)) {
+        return None;
+    }
+    // Only arguments of a built command have a text.
+    root.build();
+    let name = variable_with(&root, arg, value)?;
+    Some(format!("the value is that of the variable {name}: change or unset it"))
+}
+
+/// The variable of an argument that is shown like this, if it has the value.
+fn variable_with(command: &Command, shown: &str, value: &str) -> Option<String> {
+    let has_value = |name: &str| std::env::var(name).is_ok_and(|set| set.contains(value));
+    let own = command.get_arguments().filter(|arg| arg.to_string() == shown);
+    let mut names = own.filter_map(|arg| arg.get_env()?.to_str());
+    names
+        .find(|name| has_value(name))
+        .map(str::to_owned)
+        .or_else(|| command.get_subcommands().find_map(|command| variable_with(command, shown, value)))
 }
 
 #[cfg(test)]

@@ -95,11 +95,18 @@ fn usage(error: &clap::Error) -> Exit {
         _ => Exit::Failure,
     };
     drop(error.print());
-    if error.kind() == ErrorKind::InvalidSubcommand {
-        let words: Vec<_> = std::env::args().skip(1).collect();
-        if let Some(hint) = help::misplaced_name(&command(), &words) {
-            Printer::detect(false).hint(&hint);
+    let words: Vec<_> = std::env::args().skip(1).collect();
+    let hint = match error.kind() {
+        ErrorKind::InvalidSubcommand => {
+            help::missing_in_slim(&words).or_else(|| help::misplaced_name(&command(), &words))
         }
+        ErrorKind::InvalidValue | ErrorKind::ValueValidation => {
+            help::refused_variable(command(), error, &words)
+        }
+        _ => None,
+    };
+    if let Some(hint) = hint {
+        Printer::detect(false).hint(&hint);
     }
     exit
 }

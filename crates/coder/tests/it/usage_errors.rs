@@ -9,6 +9,8 @@ const NOWHERE: &str = "http://127.0.0.1:1";
 fn not_logged_in() {
     let home = Home::new();
     home.run(&["whoami"]).refused("coder login <url>");
+    let login = home.run(&["login"]).refused("there is no server that was used before: name it with");
+    assert_eq!(login.err.matches("coder login <url>").count(), 1, "{}", login.err);
     home.run(&["whoami", "--url", NOWHERE]).refused("CODER_SESSION_TOKEN");
     home.run(&["list", "--url", "ftp://x", "--token", "t"]).refused("no http or https URL");
     home.run(&["provisioner", "start", "--url", NOWHERE])
@@ -50,6 +52,19 @@ fn a_variable_counts_like_its_flag_and_an_empty_one_not_at_all() {
     home.run(&["provisioner", "start"]).refused("cannot use --tag with a provisioner key");
     home.set("CODER_PROVISIONERD_TAGS", "").set("CODER_ORGANIZATION", "");
     home.run(&["provisioner", "start", "--psk", "p"]).refused("both");
+}
+
+#[test]
+fn a_refused_value_of_a_variable_names_the_variable() {
+    let mut home = Home::new();
+    home.set("CODER_VERBOSE", "perhaps").set("CODER_PROVISIONER_DAEMON_SLOTS", "999");
+    home.run(&["version"])
+        .refused("hint: the value is that of the variable CODER_VERBOSE: change or unset it");
+    home.set("CODER_VERBOSE", "");
+    home.run(&["provisioner", "start"])
+        .refused("hint: the value is that of the variable CODER_PROVISIONER_DAEMON_SLOTS");
+    let typed = home.run(&["provisioner", "start", "--slots", "0"]).refused("'0'");
+    assert!(!typed.err.contains("hint: "), "{}", typed.err);
 }
 
 #[test]
