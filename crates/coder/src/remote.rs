@@ -69,6 +69,19 @@ pub(crate) async fn organization(
     }
 }
 
+/// Any organization by name or id, even one that the caller is not in.
+pub(crate) async fn any_organization(client: &Client, name: &str) -> anyhow::Result<Organization> {
+    match client.organization(name).await {
+        Err(error) if error.is_not_found() => {
+            let all = client.organizations().await.unwrap_or_default();
+            let names = all.iter().map(|organization| organization.name.as_str());
+            let instead = suggest::instead(name, names, "coder organizations list");
+            bail!("there is no organization {name:?} that you may see: {instead}")
+        }
+        other => Ok(other?),
+    }
+}
+
 fn list(organizations: &[Organization]) -> String {
     organizations.iter().map(|organization| organization.name.as_str()).collect::<Vec<_>>().join(", ")
 }
@@ -90,11 +103,38 @@ pub(crate) async fn workspace(client: &Client, text: &str) -> anyhow::Result<Wor
 
 /// A user by name or id, or `me`.
 pub(crate) async fn user(client: &Client, name: &str) -> anyhow::Result<User> {
-    match client.user(name).await {
+    known_user(client, name, client.user(name).await).await
+}
+
+/// Names a user that does not exist. Other errors are unchanged.
+pub(crate) async fn known_user<T>(
+    client: &Client,
+    name: &str,
+    result: Result<T, Error>,
+) -> anyhow::Result<T> {
+    match result {
         Err(error) if is_unknown_user(&error) => {
             let all = client.users("").await.unwrap_or_default();
             let names = all.iter().map(|user| user.username.as_str());
             bail!("there is no user {name:?}: {}", suggest::instead(name, names, "coder users list"))
+        }
+        other => Ok(other?),
+    }
+}
+
+/// Names a user who does not belong to an organization. Other errors are unchanged.
+pub(crate) async fn known_member<T>(
+    client: &Client,
+    organization: &Organization,
+    name: &str,
+    result: Result<T, Error>,
+) -> anyhow::Result<T> {
+    match result {
+        Err(error) if is_unknown_user(&error) => {
+            let all = client.members(organization.id).await.unwrap_or_default();
+            let names = all.iter().map(|member| member.username.as_str());
+            let instead = suggest::instead(name, names, "coder organizations members list");
+            bail!("{name:?} is no member of organization {}: {instead}", organization.name)
         }
         other => Ok(other?),
     }

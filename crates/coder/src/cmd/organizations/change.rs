@@ -70,7 +70,7 @@ pub(super) async fn edit(ctx: &Context, args: EditArgs) -> anyhow::Result<()> {
         "nothing to change: pass --name, --display-name, --description or --icon"
     );
     let client = remote::connect(ctx)?;
-    let found = client.organization(&args.organization).await?;
+    let found = remote::any_organization(&client, &args.organization).await?;
     let changed = client.update_organization(found.id, &request).await?;
     ctx.printer.note(&format!("The organization {} is changed.", changed.name));
     Ok(())
@@ -78,7 +78,7 @@ pub(super) async fn edit(ctx: &Context, args: EditArgs) -> anyhow::Result<()> {
 
 pub(super) async fn delete(ctx: &Context, args: DeleteArgs) -> anyhow::Result<()> {
     let client = remote::connect(ctx)?;
-    let found = client.organization(&args.organization).await?;
+    let found = remote::any_organization(&client, &args.organization).await?;
     if !args.yes {
         let question = format!("Delete the organization {:?}?", found.name);
         prompt::confirm(&ctx.printer, &question, "pass --yes")?;

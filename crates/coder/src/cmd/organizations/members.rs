@@ -64,17 +64,20 @@ pub(super) async fn run(ctx: &Context, command: Command) -> anyhow::Result<()> {
         }
         Command::Add(args) => {
             let organization = remote::organization(ctx, &client, args.organization.org.as_deref()).await?;
-            client.add_member(organization.id, &args.user).await?;
+            let added = client.add_member(organization.id, &args.user).await;
+            remote::known_user(&client, &args.user, added).await?;
             ctx.printer.note(&format!("{} belongs to {} now.", args.user, organization.name));
         }
         Command::Remove(args) => {
             let organization = remote::organization(ctx, &client, args.organization.org.as_deref()).await?;
-            client.remove_member(organization.id, &args.user).await?;
+            let removed = client.remove_member(organization.id, &args.user).await;
+            remote::known_member(&client, &organization, &args.user, removed).await?;
             ctx.printer.note(&format!("{} belongs to {} no more.", args.user, organization.name));
         }
         Command::EditRoles(args) => {
             let organization = remote::organization(ctx, &client, args.organization.org.as_deref()).await?;
-            client.update_member_roles(organization.id, &args.user, args.roles).await?;
+            let changed = client.update_member_roles(organization.id, &args.user, args.roles).await;
+            remote::known_member(&client, &organization, &args.user, changed).await?;
             ctx.printer.note(&format!("The roles of {} in {} are changed.", args.user, organization.name));
         }
     }

@@ -31,7 +31,7 @@ pub(super) async fn show(ctx: &Context, args: ShowArgs) -> anyhow::Result<()> {
     let rows: Vec<Organization> = match args.which.as_str() {
         "selected" => vec![remote::organization(ctx, &client, args.organization.org.as_deref()).await?],
         "me" => client.my_organizations().await?,
-        name => vec![client.organization(name).await?],
+        name => vec![remote::any_organization(&client, name).await?],
     };
     if args.only_id {
         rows.iter().for_each(|row| ctx.printer.data(&row.id.to_string()));
