@@ -57,7 +57,7 @@ pub enum Error {
     #[error("cannot set up external authentication")]
     ExternalAuth(#[from] external_auth::SetupError),
     /// An address that cannot be bound.
-    #[error("cannot listen on {address}: choose another address or stop what uses it")]
+    #[error("cannot listen on {address}")]
     Bind {
         address: SocketAddr,
         /// Cause.
@@ -163,12 +163,15 @@ impl Server {
     }
 }
 
+/// With fewer connections the log has a warning.
+const FEW_CONNECTIONS: usize = 4096;
+
 /// How many connections may be open. Half of the open files of this process are left for the database, upgraded connections
 /// and everything else.
 fn connections(configured: usize) -> usize {
     let files = rustix::process::getrlimit(rustix::process::Resource::Nofile).current;
     let half = files.map_or(usize::MAX, |files| usize::try_from(files / 2).unwrap_or(usize::MAX));
-    if half < configured {
+    if half < configured.min(FEW_CONNECTIONS) {
         tracing::warn!(
             connections = half,
             open_files = files,

@@ -57,8 +57,9 @@ pub(crate) fn report(error: &anyhow::Error, facts: &Facts) -> Report {
         message.push(cause.to_string());
     }
     let details = join(error.chain().map(ToString::to_string));
-    let message = strip_control(&join(message)).into_owned();
-    let hint = hint.or_else(|| refused_daemon(error)).or_else(|| full_disk(error));
+    let message = without_codes(&strip_control(&join(message)));
+    let hint =
+        hint.or_else(|| refused_daemon(error)).or_else(|| full_disk(error)).or_else(|| taken_address(error));
     let differs = facts.verbose && details != message;
     Report { message, hint, details: differs.then(|| strip_control(&details).into_owned()) }
 }
@@ -76,6 +77,29 @@ fn join(causes: impl IntoIterator<Item = String>) -> String {
         text.push_str(&cause);
     }
     text
+}
+
+/// The texts of system errors have numbers, which are of use with `--verbose` only.
+fn without_codes(text: &str) -> String {
+    const CODE: &str = " (os error ";
+    let mut parts = text.split(CODE);
+    let mut whole = parts.next().unwrap_or_default().to_owned();
+    for part in parts {
+        match part.split_once(')') {
+            Some((number, rest)) if number.bytes().all(|byte| byte.is_ascii_digit()) => whole.push_str(rest),
+            _ => whole.extend([CODE, part]),
+        }
+    }
+    whole
+}
+
+/// An address to listen on that another program uses.
+fn taken_address(error: &anyhow::Error) -> Option<String> {
+    let kind = |cause: &(dyn std::error::Error + 'static)| {
+        cause.downcast_ref::<std::io::Error>().map(std::io::Error::kind)
+    };
+    let is_taken = error.chain().any(|cause| kind(cause) == Some(ErrorKind::AddrInUse));
+    is_taken.then(|| "stop the program that uses this address, or choose another address".to_owned())
 }
 
 /// A key that was deleted or has expired, while the daemon runs or before it joins.
@@ -143,6 +167,28 @@ mod tests {
         assert!(report_of(sqlite).hint.unwrap().starts_with("the disk is full"));
         let other = io::Error::from(ErrorKind::NotFound);
         assert_eq!(report_of(anyhow::Error::new(other)).hint, None);
+    }
+
+    #[test]
+    fn numbers_of_system_errors_are_details() {
+        assert_eq!(
+            without_codes("a: No such file (os error 2): b (os error x)"),
+            "a: No such file: b (os error x)"
+        );
+        assert_eq!(without_codes("plain"), "plain");
+        let error = anyhow::Error::new(io::Error::from_raw_os_error(2));
+        assert_eq!(report(&error, &Facts::default()).message, "No such file or directory");
+        let verbose = report(&error, &Facts { verbose: true, ..Facts::default() });
+        assert!(verbose.details.unwrap().contains("(os error 2)"));
+    }
+
+    #[test]
+    fn a_taken_address_is_told_what_to_do() {
+        let error = anyhow::Error::new(io::Error::from(ErrorKind::AddrInUse))
+            .context("cannot listen on 127.0.0.1:80");
+        let report = report_of(error);
+        assert!(report.message.starts_with("cannot listen on 127.0.0.1:80: "), "{report:?}");
+        assert!(report.hint.unwrap().contains("choose another address"));
     }
 
     #[cfg(feature = "server")]
