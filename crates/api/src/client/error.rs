@@ -210,9 +210,12 @@ impl BadCertificate {
     }
 }
 
-/// The names of a certificate, which come as `DnsName("host")`.
+/// The names of a certificate, which come as `DnsName("host")` and `IpAddress(127.0.0.1)`.
 fn names(presented: &[String]) -> String {
-    let name = |shown: &String| shown.split('"').nth(1).unwrap_or(shown).to_owned();
+    let name = |shown: &String| {
+        let inner = shown.split_once('(').map_or(shown.as_str(), |(_, rest)| rest.trim_end_matches(')'));
+        inner.trim_matches('"').to_owned()
+    };
     presented.iter().map(name).collect::<Vec<_>>().join(", ")
 }
 

@@ -33,6 +33,14 @@ pub enum Error {
         "no certificate authorities found on this system; install them or name a PEM file in SSL_CERT_FILE"
     )]
     NoRoots,
+    /// The file that the environment names instead of the system's authorities has none.
+    #[error("no certificate authority can be read from the file that SSL_CERT_FILE names ({path}): {reason}")]
+    NamedFile {
+        /// The file.
+        path: String,
+        /// What is wrong with it.
+        reason: String,
+    },
 }
 
 /// TLS for HTTP/1.1 with the system's authorities and those in `ca_files`; also for calls to other servers.
@@ -48,12 +56,23 @@ pub fn config(ca_files: &[PathBuf]) -> Result<ClientConfig, Error> {
     for error in &native.errors {
         tracing::debug!(%error, "skipped a certificate authority");
     }
+    if native.certs.is_empty() {
+        // The file takes the place of the system's authorities.
+        no_named_file(&native.errors)?;
+    }
     trusted.extend(native.certs.iter().map(verifier::hash));
     roots.add_parsable_certificates(native.certs);
     let provider = Arc::new(rustls::crypto::ring::default_provider());
     let verifier = Verifier::new(roots, trusted, Arc::clone(&provider)).ok_or(Error::NoRoots)?;
     let builder = builder(provider).dangerous().with_custom_certificate_verifier(Arc::new(verifier));
     Ok(finish(builder))
+}
+
+fn no_named_file(errors: &[rustls_native_certs::Error]) -> Result<(), Error> {
+    let Ok(path) = std::env::var("SSL_CERT_FILE") else { return Ok(()) };
+    let reason = errors.first().map(ToString::to_string);
+    let reason = reason.unwrap_or_else(|| "it has no certificate in PEM form".to_owned());
+    if path.is_empty() { Ok(()) } else { Err(Error::NamedFile { path, reason }) }
 }
 
 /// TLS for clients that will not use it; loading the system's authorities takes milliseconds.
