@@ -85,7 +85,6 @@ fn what_a_server_refuses() {
     let secret = key(&home, &[]);
     let nowhere = elsewhere(&server);
     let start = |flags: &[&str]| nowhere.run(&[&["provisioner", "start"], flags].concat());
-    start(&["--key", "short"]).refused("unable to get provisioner key details");
     let unknown = "x".repeat(43);
     // A supervisor must distinguish a wrong credential from an unavailable server.
     let turned_away = |flags: &[&str]| {
@@ -96,9 +95,14 @@ fn what_a_server_refuses() {
     };
     assert!(!turned_away(&["--key", &unknown]).contains(&unknown));
     home.run(&["provisioner", "keys", "delete", "k", "-y"]).success();
-    turned_away(&["--key", &secret]);
-    turned_away(&["--psk", "wrong"]);
-    start(&["--token", "0123456789-0123456789012345678901"]).refused("--key");
+    let deleted = turned_away(&["--key", &secret]);
+    let error = "error: the server does not accept the credential: the provisioner key was deleted";
+    assert!(deleted.starts_with(error) && deleted.lines().count() == 2, "one error and one hint: {deleted}");
+    turned_away(&["--key", "short"]);
+    let other = "does not accept the credential: the pre-shared key is not that of the server";
+    assert!(turned_away(&["--psk", "wrong"]).contains(other));
+    let ended = turned_away(&["--token", "0123456789-0123456789012345678901"]);
+    assert!(ended.contains("the session or token has expired or was ended"), "{ended}");
 }
 
 #[test]

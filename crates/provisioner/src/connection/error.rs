@@ -12,7 +12,7 @@ pub enum ConnectError {
     )]
     Forbidden(String),
     /// The server does not know the credential. It may be created later, so the daemon retries.
-    #[error("the server does not accept the credential (401): {0}; check the key, PSK or token")]
+    #[error("the server does not accept the credential: {0}")]
     Unauthorized(String),
     /// The server speaks an older version of the protocol.
     #[error("the server does not speak protocol version {offered} (400): {message}")]

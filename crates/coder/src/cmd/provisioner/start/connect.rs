@@ -2,7 +2,7 @@
 
 use std::sync::{Arc, Mutex, PoisonError};
 
-use coder_api::client::{Client, Error, ServeProvisionerDaemonRequest};
+use coder_api::client::{Client, Credential, Error, ServeProvisionerDaemonRequest};
 use coder_domain::protocol::ApiVersion;
 use coder_provisioner::{ConnectError, ConnectFuture, Connector, Transport};
 use coder_wire::error_chain;
@@ -11,6 +11,12 @@ use coder_wire::ws::Socket;
 
 use super::Identity;
 use crate::versions;
+
+// A server only reports that it does not accept a credential.
+pub(super) const UNKNOWN_KEY: &str =
+    "the provisioner key was deleted, has expired, is not complete, or is a key of another server";
+const OTHER_PSK: &str = "the pre-shared key is not that of the server";
+pub(super) const ENDED_SESSION: &str = "the session or token has expired or was ended";
 
 /// Dials a server.
 pub(super) struct ServerConnector {
@@ -47,7 +53,7 @@ impl ServerConnector {
                     let stream = Box::new(Socket::client(upgraded.stream));
                     return Ok(Transport { stream, extensions, protocol: serve.api_version });
                 }
-                Err(error) => explain(&error, serve.api_version),
+                Err(error) => explain(&error, &serve),
             };
             match self.next_version(&error).await {
                 Some(version) => self.lower(version),
@@ -78,10 +84,18 @@ impl Connector for ServerConnector {
     }
 }
 
-fn explain(error: &Error, offered: ApiVersion) -> ConnectError {
+fn explain(error: &Error, serve: &ServeProvisionerDaemonRequest) -> ConnectError {
+    if error.status().is_some_and(|status| status == 401) {
+        let reason = match &serve.credential {
+            Credential::Key(_) => UNKNOWN_KEY,
+            Credential::Psk(_) => OTHER_PSK,
+            Credential::Session => ENDED_SESSION,
+        };
+        return ConnectError::Unauthorized(reason.to_owned());
+    }
     if let (Some(status), Some(body)) = (error.status(), error.body()) {
         let body = serde_json::to_vec(body).unwrap_or_default();
-        return ConnectError::from_response(status.as_u16(), &body, offered);
+        return ConnectError::from_response(status.as_u16(), &body, serve.api_version);
     }
     let mut text = error.to_string();
     for cause in error_chain::causes(error).skip(1).map(ToString::to_string) {

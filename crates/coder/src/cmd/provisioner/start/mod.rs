@@ -8,7 +8,7 @@ use std::convert::Infallible;
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context as _, bail, ensure};
-use coder_api::client::{Client, Credential};
+use coder_api::client::{Client, Credential, Error};
 use coder_domain::names;
 use coder_domain::secret::Secret;
 use coder_provisioner::{Config, ConnectError, Daemon, RunError, Shutdown, Stop, http};
@@ -110,13 +110,9 @@ async fn serve(ctx: &Context, args: Args, name: String) -> anyhow::Result<()> {
         http.abort();
     }
     result.map_err(|error| {
-        let words = match &error {
-            RunError::Refused(_) => "the server refused the daemon",
-            RunError::NotIsolated(_) | RunError::Registry(_) | RunError::Cache(_) => {
-                "the daemon cannot run on this machine"
-            }
-        };
-        anyhow::Error::new(error).context(words)
+        let is_refused = matches!(error, RunError::Refused(_));
+        let error = anyhow::Error::new(error);
+        if is_refused { error } else { error.context("the daemon cannot run on this machine") }
     })?;
     if shutdown.requested() >= Some(Stop::Force) {
         bail!("stopped at once, as a second signal or SIGQUIT asked for");
@@ -175,11 +171,7 @@ async fn identify(
     if let Some(key) = &args.key {
         let key = Secret::new(key.trim());
         let client = remote::open(ctx, &url, None)?;
-        let details = client
-            .own_provisioner_key(&key)
-            .await
-            .map_err(refused)
-            .context("unable to get provisioner key details")?;
+        let details = client.own_provisioner_key(&key).await.map_err(refused)?;
         let shown_tags = details.tags.as_map().clone();
         let identity = Identity {
             credential: Credential::Key(key),
@@ -204,8 +196,13 @@ async fn identify(
     };
     let client = remote::open(ctx, &url, Some(token))?;
     let organization = remote::organization(ctx, &client, args.organization.org.as_deref()).await;
-    let organization =
-        organization.context("find the organization; without a log-in, pass a provisioner key with --key")?;
+    let organization = organization.map_err(|error| match error.downcast::<Error>() {
+        Ok(error) if error.status().is_some_and(|status| status == 401) => {
+            RunError::Refused(ConnectError::Unauthorized(connect::ENDED_SESSION.to_owned())).into()
+        }
+        Ok(error) => error.into(),
+        Err(other) => other,
+    })?;
     let identity = Identity {
         credential: Credential::Session,
         organization: organization.id.to_string(),
@@ -215,13 +212,12 @@ async fn identify(
     Ok((client, identity))
 }
 
-/// A server only reports whether a key is valid.
-const UNKNOWN_KEY: &str = "the provisioner key was deleted, has expired, or is a key of another server";
-
-/// An unknown key can never work. Other errors may be temporary.
-fn refused(error: coder_api::client::Error) -> anyhow::Error {
+/// An unknown or malformed key can never work. Other errors may be temporary.
+fn refused(error: Error) -> anyhow::Error {
     match error.status().map(|status| status.as_u16()) {
-        Some(401 | 403) => RunError::Refused(ConnectError::Unauthorized(UNKNOWN_KEY.to_owned())).into(),
+        Some(400 | 401 | 403) => {
+            RunError::Refused(ConnectError::Unauthorized(connect::UNKNOWN_KEY.to_owned())).into()
+        }
         _ => error.into(),
     }
 }
