@@ -132,7 +132,9 @@ impl Daemon {
     /// # Errors
     /// The server permanently refuses this daemon, or no job can run on this machine.
     pub async fn run(mut self, shutdown: Shutdown) -> Result<(), RunError> {
-        tracing::info!(target: "provisioner", name = %self.config.name, tags = ?self.config.tags, "starting provisioner daemon");
+        let pairs = self.config.tags.iter().map(|(key, value)| format!("{key}={value}"));
+        let tags = pairs.collect::<Vec<_>>().join(" ");
+        tracing::info!(target: "provisioner", name = %self.config.name, %tags, "starting provisioner daemon");
         self.log_isolation()?;
         peers::log_hidden_home_files(&self.sandbox_config.home);
         if let Some(path) = self.contexts.first().and_then(|context| context.environment.missing_config()) {
@@ -334,5 +336,6 @@ fn context(
         sandbox_config: sandbox_config.clone(),
         provider: None,
         local_agents: None,
+        built_in: config.built_in,
     }
 }

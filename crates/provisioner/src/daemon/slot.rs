@@ -97,7 +97,7 @@ impl Slot {
             self.shutdown.drain();
         }
         let job_id = job.job_id.clone();
-        tracing::debug!(target: "provisioner", %job_id, initiator = %job.user_name, "acquired job");
+        self.context.log_start(&job);
         let cancel = Cancel::new();
         let running_job = self.link.held_jobs().take(&job_id, cancel.clone());
         self.status.send_modify(|status| {

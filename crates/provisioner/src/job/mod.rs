@@ -15,7 +15,7 @@ pub(crate) mod workdir;
 use std::panic::AssertUnwindSafe;
 use std::path::PathBuf;
 use std::sync::Arc;
-use std::time::{Duration, SystemTime};
+use std::time::{Duration, Instant, SystemTime};
 
 use bytes::Bytes;
 use coder_domain::clock::Clock;
@@ -68,6 +68,40 @@ pub(crate) struct JobContext {
     pub(crate) provider: Option<ProviderServer>,
     /// The agents that run on this machine, when the daemon permits that.
     pub(crate) local_agents: Option<LocalAgents>,
+    /// Jobs are logged at debug level only: the server that has this daemon inside logs them itself.
+    pub(crate) built_in: bool,
+}
+
+impl JobContext {
+    /// Logs the beginning of a job.
+    pub(crate) fn log_start(&self, job: &pb::AcquiredJob) {
+        let (job_id, kind, initiator) = (&job.job_id, kind(job), &job.user_name);
+        if self.built_in {
+            tracing::debug!(target: "provisioner", %job_id, kind, %initiator, "job started");
+        } else {
+            tracing::info!(target: "provisioner", %job_id, kind, %initiator, "job started");
+        }
+    }
+
+    /// Logs the end of a job, with its error if it failed.
+    fn log_end(&self, job_id: &str, took: Duration, error: Option<&str>) {
+        let took = format!("{:.1}s", took.as_secs_f64());
+        match (self.built_in, error) {
+            (true, error) => tracing::debug!(target: "provisioner", job_id, %took, error, "job ended"),
+            (false, None) => tracing::info!(target: "provisioner", job_id, %took, "job succeeded"),
+            (false, Some(error)) => tracing::info!(target: "provisioner", job_id, %took, error, "job failed"),
+        }
+    }
+}
+
+/// The kind of a job, as the server's API names it.
+fn kind(job: &pb::AcquiredJob) -> &'static str {
+    match job.r#type {
+        Some(Type::WorkspaceBuild(_)) => "workspace_build",
+        Some(Type::TemplateImport(_)) => "template_version_import",
+        Some(Type::TemplateDryRun(_)) => "template_version_dry_run",
+        None => "unknown",
+    }
 }
 
 /// What the phases of a running job work with.
@@ -163,6 +197,7 @@ pub(crate) async fn run(
         report::fail_now(&client, shutdown, &reason).await;
         return;
     }
+    let began = Instant::now();
     let measured = context.metrics.started(&job);
     let secrets = Secrets::default();
     secrets.add(secrets::of_job(&job).into_iter().chain(context.environment.secrets()));
@@ -212,6 +247,7 @@ pub(crate) async fn run(
     };
     let result = result.map_err(|failure| failure.masked(&secrets.masker()));
     measured.ended(result.is_ok());
+    context.log_end(job_id, began.elapsed(), result.as_ref().err().map(JobFailure::message));
     let state = outcome::state_of(&result);
     let reports = held.end_reason().is_some() || report::report(&client, shutdown, result).await;
     match salvaged {

@@ -50,16 +50,12 @@ pub(super) async fn report(
 async fn send_result(client: &JobClient, job_id: &str, result: Result<JobResult, JobFailure>) -> bool {
     let failure = match result {
         Ok(finished) => match complete(client, job_id, finished).await {
-            Ok(()) => {
-                tracing::debug!(%job_id, "job completed");
-                return true;
-            }
+            Ok(()) => return true,
             Err(_) if client.hold().end_reason().is_some() => return true,
             Err(failure) => failure,
         },
         Err(failure) => failure,
     };
-    tracing::debug!(%job_id, error = failure.message(), "job failed");
     let mut request = failure.into_request(job_id);
     let fits = request.encoded_len() <= MAX_MESSAGE_BYTES;
     if !fits {
