@@ -142,11 +142,13 @@ impl<'a> InstallProgress<'a> {
 pub(crate) struct Installer {
     settings: InstallConfig,
     failed: Mutex<Option<(Instant, TemplateRequirements, String)>>,
+    /// The failure that is in the log. The daemon tries again and again, and the same failure is logged once.
+    logged: Mutex<Option<String>>,
 }
 
 impl Installer {
     pub(crate) fn new(settings: InstallConfig) -> Self {
-        Self { settings, failed: Mutex::default() }
+        Self { settings, failed: Mutex::default(), logged: Mutex::default() }
     }
 
     pub(crate) fn dir(&self) -> &Path {
@@ -166,15 +168,24 @@ impl Installer {
         if let Some(reason) = self.failed_recently(required) {
             return Err(InstallError::Recently(reason));
         }
-        tracing::info!(target: "provisioner", %reason, "installing terraform");
+        if self.logged.lock().is_none() {
+            tracing::info!(target: "provisioner", reason = reason.summary(), "installing terraform");
+        }
         let installed = self.install_locked(required, progress).await;
         let failure =
             installed.as_ref().err().map(|error| (Instant::now(), required.clone(), error.to_string()));
-        if let Some((_, _, error)) = &failure {
-            tracing::warn!(target: "provisioner", %error, "terraform could not be installed");
-        }
+        self.log_failure(failure.as_ref().map(|(_, _, error)| error.clone()));
         *self.failed.lock() = failure;
         installed
+    }
+
+    /// Logs a failure that is not the one that was logged last.
+    fn log_failure(&self, failure: Option<String>) {
+        let mut logged = self.logged.lock();
+        if let Some(error) = failure.as_ref().filter(|_| *logged != failure) {
+            tracing::warn!(target: "provisioner", %error, "terraform could not be installed");
+        }
+        *logged = failure;
     }
 
     /// Forgets the last failure, so that the next attempt is real.
