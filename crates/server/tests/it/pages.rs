@@ -212,7 +212,10 @@ async fn our_own_binary_and_the_script_that_installs_it() {
     std::fs::write(folder.path().join("coder-darwin-arm64"), b"other").unwrap();
     assert_eq!(server.get("", &path).await.body, b"slim");
     assert_eq!(server.get("", "/bin/coder-darwin-arm64").await.body, b"other");
-    assert_eq!(server.get("", "/bin/").await.text(), format!("coder-linux-{arch}\ncoder-darwin-arm64\n"));
+    assert_eq!(
+        server.get("", "/bin/").await.text(),
+        format!("coder-linux-{arch}\ncoder-darwin-arm64\ncoder-full-linux-{arch}\n")
+    );
     server.get("", "/bin/..%2F..%2Fetc%2Fpasswd").await.expect(404);
     let home =
         server.send(Request::get("/").header("host", "evil\"><script>").body(Body::empty()).unwrap()).await;
@@ -290,6 +293,9 @@ async fn the_install_script_installs() {
     let folder = tempfile::tempdir().unwrap();
     let executable = folder.path().join("coder");
     std::fs::write(&executable, b"#!/bin/sh\necho it runs\n").unwrap();
+    // A slim build has no provisioner daemon, so the script does not install it where there is a whole program.
+    let arch = if cfg!(target_arch = "aarch64") { "arm64" } else { "amd64" };
+    std::fs::write(folder.path().join(format!("coder-linux-{arch}")), b"#!/bin/sh\necho slim\n").unwrap();
     let config = Config { executable: Some(executable), ..settings() };
     let server = TestServer::sqlite_with(config.clone()).await;
     let (address, stop) = server.listening_with(config).await;

@@ -30,9 +30,17 @@ pub(super) fn own_name() -> String {
     format!("coder-{}-{architecture}", std::env::consts::OS)
 }
 
+/// The name of the server's own executable where a slim build has its usual name. A daemon needs the whole program.
+fn full_name() -> String {
+    own_name().replacen("coder-", "coder-full-", 1)
+}
+
 /// The file that is served under a name. Underscores count as hyphens, and no name leads out of the directory.
 pub(super) fn find(executable: &Path, name: &str) -> Option<PathBuf> {
     let name = name.replace('_', "-");
+    if name == full_name() {
+        return Some(executable.to_owned());
+    }
     let known = PLATFORMS.iter().find(|known| **known == name)?;
     let slim = executable.with_file_name(known);
     if slim.is_file() {
@@ -42,8 +50,9 @@ pub(super) fn find(executable: &Path, name: &str) -> Option<PathBuf> {
 }
 
 /// The names under which something is served.
-pub(super) fn list(executable: &Path) -> Vec<&'static str> {
-    PLATFORMS.into_iter().filter(|name| find(executable, name).is_some()).collect()
+pub(super) fn list(executable: &Path) -> Vec<String> {
+    let names = PLATFORMS.into_iter().map(str::to_owned).chain([full_name()]);
+    names.filter(|name| find(executable, name).is_some()).collect()
 }
 
 /// What was known of a file when it was hashed.
@@ -90,11 +99,12 @@ mod tests {
         std::fs::write(folder.path().join(own_name()), "slim").unwrap();
         std::fs::write(folder.path().join("coder-windows-amd64.exe"), "slim").unwrap();
         assert_eq!(find(&own, &own_name()), Some(folder.path().join(own_name())));
+        assert_eq!(find(&own, &full_name()), Some(own.clone()), "install.sh installs the whole program");
         assert!(find(&own, "coder-windows-amd64.exe").is_some());
         for name in ["coder", "../coder", "coder-linux-amd64/..", "", "coder-linux-mips"] {
             assert_eq!(find(&own, name), None, "{name}");
         }
-        assert_eq!(list(&own).len(), 2);
+        assert_eq!(list(&own), [own_name(), "coder-windows-amd64.exe".to_owned(), full_name()]);
     }
 
     #[test]

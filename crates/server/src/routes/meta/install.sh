@@ -116,24 +116,34 @@ elif [ -w /usr/local/bin ]; then
 else
 	bin="$HOME/.local/bin"
 fi
-from="$url/bin/coder-$os-$arch"
+# The whole program. For other platforms than the server's there is only the slim build, for command lines and workspaces.
+full="$url/bin/coder-full-$os-$arch"
+slim="$url/bin/coder-$os-$arch"
 if [ -n "$dry" ]; then
-	echo "would download $from and install it as $bin/$name" >&2
+	echo "would download $full and install it as $bin/$name" >&2
 	exit 0
 fi
 mkdir -p "$bin"
 
 new="$bin/.$name.$$"
 trap 'rm -f "$new"' EXIT
-if command -v curl >/dev/null 2>&1; then
-	curl -fsSL -o "$new" "$from"
-else
-	wget -q -O "$new" "$from"
+fetch() {
+	if command -v curl >/dev/null 2>&1; then
+		curl -fsSL -o "$new" "$1"
+	else
+		wget -q -O "$new" "$1"
+	fi
+}
+is_slim=
+if ! fetch "$full" 2>/dev/null; then
+	fetch "$slim"
+	is_slim=1
 fi
 chmod 0755 "$new"
 mv -f "$new" "$bin/$name"
 
 echo "coder is installed as $bin/$name" >&2
+[ -z "$is_slim" ] || echo "it is the slim build: it has no server and no provisioner daemon" >&2
 case ":$PATH:" in
 *":$bin:"*) ;;
 *) echo "add $bin to your PATH to use it" >&2 ;;
