@@ -5,7 +5,7 @@ use coder_domain::ids::UserId;
 use coder_domain::rbac::{OrgRole, SiteRole};
 use coder_domain::secret::Secret;
 use coder_domain::{Timestamp, names, password};
-use coder_store::{Store, organizations, sessions, transaction, users};
+use coder_store::{Store, Tx, organizations, sessions, transaction, users};
 
 use crate::audit::{Event, Kind, Verb};
 use crate::authn::password::Hasher;
@@ -56,6 +56,28 @@ async fn hash(password: Secret) -> Result<Secret, Error> {
     Ok(Hasher::new(1).hash(password).await?)
 }
 
+/// Checks that [`reset_password`] can set the password of this user, before it is asked for.
+///
+/// # Errors
+/// See [`Error`].
+pub async fn check_user(store: &Store, user: &str) -> Result<(), Error> {
+    transaction!(store, Error, |tx| { account(tx, user).await.map(|_| ()) })
+}
+
+/// The account with a password that has this name or e-mail address.
+async fn account(tx: &mut Tx, user: &str) -> Result<users::User, Error> {
+    let found = match users::find_by_username(tx, user).await? {
+        Some(found) => Some(found),
+        None => users::find_by_email(tx, user).await?,
+    };
+    let found = found.ok_or_else(|| Error::NoSuchUser(user.to_owned()))?;
+    if found.login_type == users::LoginType::Password {
+        Ok(found)
+    } else {
+        Err(Error::NoPassword(found.username))
+    }
+}
+
 /// Sets the password of the user with this name or e-mail address. All sessions and tokens of the account end.
 ///
 /// # Errors
@@ -68,14 +90,7 @@ pub async fn reset_password(
 ) -> Result<users::User, Error> {
     let hash = hash(password).await?;
     transaction!(store, Error, |tx| {
-        let found = match users::find_by_username(tx, user).await? {
-            Some(found) => Some(found),
-            None => users::find_by_email(tx, user).await?,
-        };
-        let found = found.ok_or_else(|| Error::NoSuchUser(user.to_owned()))?;
-        if found.login_type != users::LoginType::Password {
-            return Err(Error::NoPassword(found.username));
-        }
+        let found = account(tx, user).await?;
         users::update_password(tx, found.id, &hash, now).await?;
         // No session has an empty id, so no session is kept.
         sessions::delete_others(tx, found.id, "").await?;

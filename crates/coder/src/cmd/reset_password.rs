@@ -18,6 +18,8 @@ pub(crate) struct Args {
 pub(crate) async fn run(ctx: &Context, args: Args) -> anyhow::Result<()> {
     let store = database::open_existing(&args.database).await?;
     let changed = async {
+        // Before the question, so that no answer is lost.
+        recovery::check_user(&store, &args.user).await?;
         let instead = "pass the new password on standard input";
         let password = prompt::new_password(&ctx.printer, "New password:", instead)?;
         anyhow::Ok(recovery::reset_password(&store, &args.user, password, SystemClock.now()).await?)

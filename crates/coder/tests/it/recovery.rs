@@ -23,6 +23,8 @@ fn a_password_is_reset_while_the_server_runs_and_while_it_does_not() {
         server.home().answer(&["reset-password", user], &format!("{password}\n"))
     };
     reset(&server, "nobody", NEW).refused("there is no user with the name or e-mail address \"nobody\"");
+    let asked = server.home().run(&["reset-password", "nobody"]).refused("there is no user");
+    assert!(!asked.err.contains("New password"), "{}", asked.err);
     reset(&server, USER, "weak").refused("insecure password");
     assert!(logs_in(&server, EMAIL, PASSWORD), "nothing was changed");
 
