@@ -52,9 +52,12 @@ pub(super) fn render_short(entry: &Entry<'_>, is_coloured: bool) -> String {
     )
 }
 
+/// Adds a field. One without a value is omitted.
 fn put(text: &mut String, name: &str, value: &str) {
-    let quoted =
-        value.is_empty() || value.contains(|c: char| c.is_whitespace() || c == '"' || c.is_control());
+    if value.is_empty() {
+        return;
+    }
+    let quoted = value.contains(|c: char| c.is_whitespace() || c == '"' || c.is_control());
     // Writing to a String cannot fail.
     let _ = if quoted { write!(text, "  {name}={value:?}") } else { write!(text, "  {name}={value}") };
 }
@@ -85,6 +88,7 @@ mod tests {
             pairs: vec![
                 ("name", "a".to_owned()),
                 ("tags", "a=b c=d".to_owned()),
+                ("error", String::new()),
                 ("job_id", "0b4e37b6-7a21-4b0a-8d0e-8d3b5c6f7a10".to_owned()),
             ],
         };

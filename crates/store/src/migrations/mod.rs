@@ -126,7 +126,8 @@ async fn run_all(
         bootstrap::fill(&mut tx, now).await?;
     }
     tx.commit().await?;
-    tracing::info!(from = applied, to = migrations.len(), "the database schema is up to date");
+    let done = if exists { "the database schema was migrated" } else { "the database schema was created" };
+    tracing::info!(from = applied, to = migrations.len(), "{done}");
     Ok(())
 }
 

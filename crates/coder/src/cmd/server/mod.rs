@@ -56,13 +56,6 @@ async fn serve(ctx: &Context, args: Args) -> anyhow::Result<()> {
         tracing::warn!(target: "coderd", "{}", flag.warning());
     }
     let mut config = config::validate(&args)?;
-    if args.database.state_encryption_keys.is_empty() {
-        tracing::warn!(
-            target: "coderd",
-            "secrets in the database are not encrypted: set {} to a key of `openssl rand -base64 32` and keep it apart from the database and its backups",
-            crate::env::STATE_ENCRYPTION_KEYS
-        );
-    }
     let (store, _lock) = database::open(&args.database).await?;
     // The directory of the database usually has more space than that for temporary files, which may be in memory.
     config.limits.spool_directory = database::directory(&args.database)?;
@@ -74,6 +67,13 @@ async fn serve(ctx: &Context, args: Args) -> anyhow::Result<()> {
     let access_url = config.access_url.clone();
     let mut signals = Signals::take()?;
     let server = Server::build(config, deps).await.context("the server cannot start")?;
+    if args.database.state_encryption_keys.is_empty() {
+        tracing::warn!(
+            target: "coderd",
+            "secrets in the database are not encrypted: set {} to a key of `openssl rand -base64 32` and keep it apart from the database and its backups",
+            crate::env::STATE_ENCRYPTION_KEYS
+        );
+    }
     let handle = server.handle();
     announce(ctx, &handle, access_url.as_ref());
     let (stop, shutdown) = (CancellationToken::new(), Shutdown::new());
