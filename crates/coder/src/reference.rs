@@ -96,7 +96,10 @@ fn option(arg: &Arg) -> String {
         (Some(short), Some(long)) => format!("`-{short}, --{long}{value}`"),
         (None, Some(long)) => format!("`--{long}{value}`"),
         (Some(short), None) => format!("`-{short}{value}`"),
-        (None, None) => format!("`{}`", arg.get_id().as_str().to_uppercase()),
+        (None, None) => {
+            let name = arg.get_value_names().and_then(<[_]>::first);
+            format!("`{}`", name.map_or(arg.get_id().as_str(), |name| name.as_str()).to_uppercase())
+        }
     }
 }
 
