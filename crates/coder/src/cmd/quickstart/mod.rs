@@ -54,8 +54,6 @@ pub(crate) fn run(ctx: &Context, args: Args) -> anyhow::Result<()> {
         Some(path) => QuickstartDirectory::named(path)?,
         None => QuickstartDirectory::temporary()?,
     };
-    let log = directory.path().join("server.log").display().to_string();
-    logging::install(&logging::Settings { human: log, ..logging::Settings::default() })?;
     let mut has_started = false;
     let result = runtime::server()?.block_on(run_all(ctx, &args, directory.path(), &mut has_started));
     let has_failed = result.is_err() && !is_interrupted(&result);
@@ -91,6 +89,9 @@ fn is_interrupted(result: &anyhow::Result<()>) -> bool {
 async fn run_all(ctx: &Context, args: &Args, directory: &Path, has_started: &mut bool) -> anyhow::Result<()> {
     let mut signals = Signals::take()?;
     find_terraform(args, &ctx.printer, directory).await?;
+    // From here on: what is wrong with Terraform is in the error.
+    let log = directory.join("server.log").display().to_string();
+    logging::install(&logging::Settings { human: log, ..logging::Settings::default() })?;
     let _lock = Lock::take(directory)?;
     let mut database = coder_store::Config::new(Location::Sqlite(directory.join("coder.sqlite")));
     database.state_keys = encryption_key::of(directory)?;
