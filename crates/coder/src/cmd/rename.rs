@@ -29,7 +29,14 @@ pub(crate) async fn run(ctx: &Context, args: Args) -> anyhow::Result<()> {
         let question = format!("Type {:?} to rename it:", workspace.name);
         prompt::text(&ctx.printer, &question, None, "pass --yes", check)?;
     }
-    client.rename_workspace(workspace.id, &args.name).await?;
+    let renamed = client.rename_workspace(workspace.id, &args.name).await;
+    renamed.map_err(|error| match error.status() {
+        Some(status) if status == 405 => anyhow::anyhow!(
+            "this server does not allow to rename workspaces: ask an administrator to start it with \
+             --allow-workspace-renames"
+        ),
+        _ => error.into(),
+    })?;
     ctx.printer.note(&format!("Workspace {:?} is renamed to {:?}.", workspace.name, args.name));
     Ok(())
 }
