@@ -12,6 +12,9 @@ pub(crate) struct Args {
     /// always or never.
     #[arg(hide_possible_values = true)]
     policy: Policy,
+    /// Accepted for compatibility: nothing is asked.
+    #[arg(short, long, hide = true)]
+    yes: bool,
 }
 
 /// When a start takes the active version.
