@@ -66,6 +66,9 @@ pub(crate) async fn run(ctx: &Context, args: Args) -> anyhow::Result<()> {
         None => "owner:me".to_owned(),
     };
     let found = client.workspaces(&query).await?;
-    let empty = "There are no workspaces. Make one with: coder create <name>";
-    table::print(&ctx.printer, &args.table, &found.workspaces, empty)
+    let empty = match &args.search {
+        Some(words) => format!("There are no workspaces that match {words:?}."),
+        None => "There are no workspaces. Make one with: coder create <name>".to_owned(),
+    };
+    table::print(&ctx.printer, &args.table, &found.workspaces, &empty)
 }

@@ -135,6 +135,8 @@ fn empty_lists_say_so_on_standard_error() {
         let json = [args, &["-o", "json"]].concat();
         assert_eq!(home.run(&json).success().out, "[]\n", "{args:?}");
     }
+    let search = home.run(&["list", "--search", "status:running"]).success().err;
+    assert_eq!(search, "There are no workspaces that match \"status:running\".\n");
 }
 
 #[test]
