@@ -192,7 +192,9 @@ pub(crate) async fn into(
     let tags = tags(client, existing.as_ref(), &args.provisioner_tags).await?;
     if !args.yes && !args.is_stdin() {
         let what = if existing.is_some() { "a new version of" } else { "the new template" };
-        let question = format!("Push {} as {what} {name:?}?", args.directory.display());
+        let directory = args.directory.display().to_string();
+        let from = if directory == "." { "this directory" } else { &directory };
+        let question = format!("Push {from} as {what} {name:?}?");
         prompt::confirm_or_enter(&ctx.printer, &question, "pass --yes")?;
     }
     let kind = if is_zip(&archive) { files::ZIP } else { files::TAR };
