@@ -50,7 +50,7 @@ const GO_MODULE: &str = "example.org/interop";
 pub(crate) fn run(check: bool) -> Result<()> {
     let files = descriptors()?;
     for (path, text) in rust(&files)? {
-        settle(&root().join("crates/wire/src/messages").join(path), &text, check)?;
+        write_or_compare(&root().join("crates/wire/src/messages").join(path), &text, check)?;
     }
     if !check {
         let test = ["test", "-p", "coder-operator", "--lib", "crd::document::tests"];
@@ -65,13 +65,13 @@ pub(crate) fn run(check: bool) -> Result<()> {
         return Ok(());
     }
     for (path, text) in go(&files)? {
-        settle(&root().join("interop").join(path), &text, check)?;
+        write_or_compare(&root().join("interop").join(path), &text, check)?;
     }
     Ok(())
 }
 
 /// Writes a file, or with `check` compares it.
-fn settle(path: &Path, text: &str, check: bool) -> Result<()> {
+fn write_or_compare(path: &Path, text: &str, check: bool) -> Result<()> {
     if check {
         if std::fs::read_to_string(path).unwrap_or_default() != text {
             bail!("{} is stale: run `cargo xtask codegen`", path.display());

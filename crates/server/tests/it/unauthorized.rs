@@ -2,7 +2,7 @@
 //! scope that only opens apps, and compares the statuses with `unauthorized.txt`, in that order. A route that is missing there
 //! fails. No response may contain data of the owner.
 //!
-//! `CODER_UPDATE_GOLDEN=1` writes the file. Review the difference before committing it.
+//! `UPDATE_REFERENCE=1` writes the file. Review the difference before committing it.
 
 use std::fmt::Write;
 
@@ -134,7 +134,7 @@ async fn every_route_is_closed_to_those_without_rights() {
         assert!(statuses.iter().all(|status| *status < 500), "{} {}: {statuses:?}", row.method, row.path);
         writeln!(seen, "{:6} {} {none} {foreign} {member} {weak}", row.method.as_str(), row.path).unwrap();
     }
-    if std::env::var("CODER_UPDATE_GOLDEN").is_ok() {
+    if std::env::var_os("UPDATE_REFERENCE").is_some() {
         std::fs::write(concat!(env!("CARGO_MANIFEST_DIR"), "/tests/it/unauthorized.txt"), &seen).unwrap();
         return;
     }

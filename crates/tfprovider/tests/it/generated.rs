@@ -9,7 +9,7 @@ fn generate() -> String {
     let folder = tempfile::tempdir().unwrap();
     prost_build::Config::new().out_dir(folder.path()).compile_fds(descriptors).unwrap();
     let code = std::fs::read_to_string(folder.path().join("tfplugin5.rs")).unwrap();
-    let marker = "// @generated from proto/tfplugin5.proto by prost-build; UPDATE_GENERATED=1 cargo test writes it anew.\n";
+    let marker = "// @generated from proto/tfplugin5.proto by prost-build; UPDATE_REFERENCE=1 cargo test rewrites it.\n";
     format!("{marker}{code}")
 }
 
@@ -17,9 +17,9 @@ fn generate() -> String {
 fn committed_messages_are_current() {
     let committed = Path::new(env!("CARGO_MANIFEST_DIR")).join("src/generated/tfplugin5.rs");
     let code = generate();
-    if std::env::var_os("UPDATE_GENERATED").is_some() {
+    if std::env::var_os("UPDATE_REFERENCE").is_some() {
         std::fs::write(&committed, &code).unwrap();
     }
-    let hint = "run UPDATE_GENERATED=1 cargo test -p coder-tfprovider committed_messages_are_current";
+    let hint = "run UPDATE_REFERENCE=1 cargo test -p coder-tfprovider committed_messages_are_current";
     assert!(std::fs::read_to_string(&committed).unwrap() == code, "the messages are out of date: {hint}");
 }
