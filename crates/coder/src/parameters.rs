@@ -326,7 +326,7 @@ mod tests {
     }
 
     #[test]
-    fn what_a_preset_sets_is_not_taken_from_flags() {
+    fn flags_for_parameters_of_the_preset_are_dropped() {
         let list = ["zone=us", "size=2"].map(str::to_owned).to_vec();
         let mut flags = ParameterFlags { parameters: list, ..ParameterFlags::default() };
         assert_eq!(flags.drop_all(["size", "other"].into_iter()).unwrap(), ["size"]);
@@ -350,7 +350,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_given_as_ephemeral_and_stays_is_named() {
+    fn permanent_parameters_given_as_ephemeral_are_listed() {
         let once = TemplateVersionParameter { ephemeral: true, ..parameter("once", Some("")) };
         let parameters = [parameter("size", None), once];
         let list = ["size=1,once=2,unknown=3"].map(str::to_owned).to_vec();

@@ -78,7 +78,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_comes_at_once_is_an_echo_and_what_comes_later_counts() {
+    fn signals_within_200_ms_count_as_one() {
         let (mut repeats, start) = (RepeatFilter::default(), Instant::now());
         let counted: Vec<_> =
             (0..1000).filter(|millis| repeats.counts(start + Duration::from_millis(*millis))).collect();

@@ -348,7 +348,7 @@ mod tests {
 
     /// What Go's own `regexp.Compile` accepts and refuses.
     #[test]
-    fn what_go_refuses_is_refused() {
+    fn expressions_that_go_refuses_are_refused() {
         let refused = [
             "a**",
             "a+*",

@@ -90,7 +90,7 @@ fn output_of_a_command_arrives_before_the_end() {
 }
 
 #[test]
-fn what_cannot_be_opened_is_said_on_the_screen() {
+fn failure_to_open_a_terminal_is_shown_in_it() {
     run(async {
         let server = Server::new(messages::Manifest::default());
         let agent = Running::start_with(&server, |config| config.user.shell = "/nonexistent/shell".into());

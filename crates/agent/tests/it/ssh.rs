@@ -362,7 +362,7 @@ fn file_transfer_can_be_blocked() {
 }
 
 #[test]
-fn what_is_not_supported_is_refused() {
+fn unsupported_requests_are_refused() {
     run(async {
         let server = Server::new(messages::Manifest::default());
         let agent = Running::start(&server);

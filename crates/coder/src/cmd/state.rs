@@ -161,7 +161,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_state_is_not_pushed() {
+    fn text_that_is_not_a_state_is_not_pushed() {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("state");
         for (text, is_state) in [

@@ -193,7 +193,7 @@ mod tests {
 
     #[cfg(feature = "server")]
     #[test]
-    fn a_refused_key_is_told_how_to_make_another() {
+    fn a_refused_key_names_the_command_that_creates_one() {
         use coder_provisioner::{ConnectError, RunError};
         let refused = RunError::Refused(ConnectError::Unauthorized("no".to_owned()));
         assert!(report_of(refused).hint.unwrap().contains("coder provisioner keys create"));

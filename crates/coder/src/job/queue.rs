@@ -110,7 +110,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_passes_by_itself_needs_no_advice() {
+    fn next_step_is_left_out_of_reasons_that_pass_by_themselves() {
         let reason = |passes_by_itself| WaitingReason {
             code: "busy".to_owned(),
             message: "All are busy.\u{1b}[2J".to_owned(),
@@ -122,7 +122,7 @@ mod tests {
     }
 
     #[test]
-    fn the_same_reason_is_said_once() {
+    fn the_same_reason_is_printed_once() {
         let mut waiting = QueueStatus::new(Printer::plain(), None);
         let reason = WaitingReason { message: "No daemon.".to_owned(), ..WaitingReason::default() };
         waiting.show_reason(Some(&reason));

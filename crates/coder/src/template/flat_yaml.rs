@@ -102,7 +102,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_not_understood_is_refused_with_its_line() {
+    fn unsupported_yaml_is_refused_with_its_line() {
         for (text, line) in [
             ("a: 1\n  b: 2", 2),
             ("- x", 1),

@@ -152,7 +152,7 @@ mod tests {
     }
 
     #[test]
-    fn what_goes_in() {
+    fn pack_contains_the_files_of_a_template_and_no_state_or_secret() {
         let root = template(&[
             "main.tf",
             "README.md",

@@ -238,7 +238,7 @@ mod tests {
     }
 
     #[test]
-    fn other_peoples_text_steers_no_terminal() {
+    fn escape_sequences_do_not_reach_the_terminal() {
         for (wild, tamed) in [
             ("plain\tÄ\nnext", "plain\tÄ\nnext"),
             ("\u{1b}[31mred\u{1b}[0m", "red"),

@@ -170,7 +170,7 @@ mod tests {
     }
 
     #[test]
-    fn what_stays_and_what_goes() {
+    fn persistent_and_ephemeral_resources_are_marked() {
         let found = [
             resource("vm", "dev", "start", serde_json::json!([])),
             resource("disk", "home", "start", serde_json::json!([])),

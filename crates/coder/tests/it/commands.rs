@@ -140,7 +140,7 @@ fn empty_lists_say_so_on_standard_error() {
 }
 
 #[test]
-fn what_does_not_exist_is_said_plainly() {
+fn missing_objects_are_named_in_the_error() {
     let server = Server::start(&[]);
     let home = server.first_user();
     for command in ["show", "start", "delete", "logs"] {
@@ -172,7 +172,7 @@ fn tree(path: &std::path::Path) -> Vec<std::path::PathBuf> {
 }
 
 #[test]
-fn commands_that_look_at_a_database_make_none() {
+fn inspecting_commands_create_no_database() {
     let mut home = Home::new();
     home.set("CODER_STATE_ENCRYPTION_KEYS", "MDEyMzQ1Njc4OTAxMjM0NTY3ODkwMTIzNDU2Nzg5MDE=");
     std::fs::create_dir(home.path().join("empty")).unwrap();

@@ -79,7 +79,7 @@ fn the_log_has_the_official_words() {
 }
 
 #[test]
-fn what_a_server_refuses() {
+fn refused_credentials_end_the_daemon_with_their_exit_code() {
     let server = Server::start(&[]);
     let home = server.first_user();
     let secret = key(&home, &[]);
@@ -140,7 +140,7 @@ fn a_daemon_without_a_cache_directory_does_not_join() {
 
 /// As in containers whose user is not in /etc/passwd.
 #[test]
-fn nothing_needs_a_home_that_is_told_everything() {
+fn daemon_with_all_settings_needs_no_home() {
     let server = Server::start(&[]);
     let home = server.first_user();
     let token = home.run(&["tokens", "create"]).success().out.trim().to_owned();
@@ -163,7 +163,7 @@ fn nothing_needs_a_home_that_is_told_everything() {
 }
 
 #[test]
-fn a_missing_directory_for_temporary_files_is_said_aloud() {
+fn a_missing_directory_for_temporary_files_is_logged() {
     let server = Server::start(&[]);
     let mut home = elsewhere(&server);
     home.set("CODER_SESSION_TOKEN", server.first_user().run(&["tokens", "create"]).success().out.trim());

@@ -84,7 +84,7 @@ fn get(server: &Server, path: &str, cookies: &str) -> String {
 }
 
 #[test]
-fn a_build_gets_a_token_that_nobody_gets_to_see() {
+fn a_build_gets_a_token_that_no_output_shows() {
     coder_requirements::require!(Terraform);
     let at = provider();
     let mut home = Home::new();

@@ -164,7 +164,7 @@ fn terraform_starts_asks_and_ends_it() {
 }
 
 #[test]
-fn it_ends_with_a_killed_terraform() {
+fn plugin_ends_when_terraform_is_killed() {
     let Some(mirror) = Mirror::new() else { return };
     let wait_there = "echo $$ > pid.new; mv pid.new pid; exec sleep 300";
     let waits = format!(

@@ -170,7 +170,7 @@ fn row_ii_the_nearest_daemon_lacks_a_tag_or_has_another_value() {
 }
 
 #[test]
-fn row_ii_a_daemon_that_is_there_is_nearer_than_one_that_is_not() {
+fn row_ii_a_connected_daemon_is_nearer_than_a_disconnected_one() {
     let gone = Worker { presence: Presence::Disconnected, has: with(None, Some(1), None), ..worker() };
     let there = Worker { has: with(None, None, Some(9)), ..worker() };
     check(

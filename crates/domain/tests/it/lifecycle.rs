@@ -262,7 +262,7 @@ fn a_grace_longer_than_the_official_silence_is_kept() {
 }
 
 #[test]
-fn after_a_restart_a_session_that_is_not_heard_of_has_its_grace() {
+fn after_a_restart_a_session_that_does_not_reconnect_has_its_grace_period() {
     let (limits, start) = (Limits::default(), at(1000));
     let job = after([session()]).after_restart(start);
     let deadline = job.deadline(&limits, start).expect("held");

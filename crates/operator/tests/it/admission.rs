@@ -64,7 +64,7 @@ async fn manifests_of_the_official_operator_are_accepted() {
 }
 
 #[tokio::test]
-async fn what_can_never_work_is_refused_with_a_reason() {
+async fn impossible_specs_are_refused_with_a_reason() {
     let Some(cluster) = cluster() else { return };
     let namespace = cluster.namespace().await;
     let url = || json!({"url": "https://coder.example.com", "tokenSecretRef": {"name": "t"}});

@@ -275,7 +275,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_file_and_no_folder_is_passed_over() {
+    fn entries_other_than_files_and_folders_are_skipped() {
         for kind in [Kind::Symlink, Kind::Link, Kind::Char, Kind::Block, Kind::Fifo] {
             let dir = tempfile::tempdir().unwrap();
             // A later entry with the same name is written here, not to the target of the link.

@@ -64,7 +64,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_made_is_private_and_what_cannot_be_used_is_named() {
+    fn created_directories_are_private_and_unusable_ones_are_named() {
         let dir = tempfile::tempdir().unwrap();
         let cache = dir.path().join("a/cache");
         prepare(&cache).unwrap();

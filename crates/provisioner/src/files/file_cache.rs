@@ -225,7 +225,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn what_has_changed_is_no_more_what_it_was() {
+    async fn changed_content_is_not_found_and_is_removed() {
         let dir = tempfile::tempdir().unwrap();
         let kept = kept(&dir, 1000);
         let id = Uuid::new_v4();
@@ -242,7 +242,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn what_was_not_used_for_longest_goes_first() {
+    async fn least_recently_used_content_is_removed_first() {
         let dir = tempfile::tempdir().unwrap();
         let kept = kept(&dir, 250);
         let contents = [b'a', b'b', b'c'].map(|byte| Bytes::from(vec![byte; 100]));

@@ -193,7 +193,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_listed_and_what_variables_name_is_passed() {
+    fn listed_paths_and_paths_in_variables_are_visible_to_jobs() {
         let home = person();
         let at = home.path();
         let two = std::env::join_paths([at.join(".kube/config"), at.join(".kube/missing")]).unwrap();

@@ -107,7 +107,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_only_mounted_over_is_no_alias() {
+    fn different_directories_are_not_the_same() {
         let dir = tempfile::tempdir().unwrap();
         for name in ["one", "two"] {
             std::fs::create_dir(dir.path().join(name)).unwrap();

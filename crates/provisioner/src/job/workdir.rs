@@ -363,7 +363,7 @@ mod tests {
     }
 
     #[test]
-    fn what_a_killed_daemon_left_is_cleared_by_the_next_one() {
+    fn next_daemon_cleans_up_after_a_killed_one() {
         let parent = tempfile::tempdir().unwrap();
         let left = parent.path().join("Session-left");
         std::fs::create_dir(&left).unwrap();
@@ -385,7 +385,7 @@ mod tests {
     }
 
     #[test]
-    fn nobody_clears_away_where_another_daemon_works() {
+    fn directories_of_a_running_daemon_are_not_removed() {
         let parent = tempfile::tempdir().unwrap();
         let first = WorkDirClaim::take(parent.path()).unwrap().unwrap();
         assert!(WorkDirClaim::take(parent.path()).unwrap().is_none());

@@ -408,7 +408,7 @@ mod tests {
 
     /// Hostile output costs no more time than any other text.
     #[test]
-    fn absurd_escapes_cost_no_more_than_other_text() {
+    fn nested_escapes_cost_no_more_than_other_text() {
         let masker = Masker::new(["hunter2-hunter2"]);
         for unit in ["\\", "%", "&", "\x1b", "\x1b]", "\\u", "%2525252525", "&amp;amp;amp;", "\n"] {
             let text = unit.repeat((1 << 20) / unit.len());

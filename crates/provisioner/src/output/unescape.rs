@@ -277,7 +277,7 @@ mod tests {
     }
 
     #[test]
-    fn every_escape_means_what_it_stands_for() {
+    fn every_escape_is_decoded() {
         for (text, wanted) in [
             ("plain", "plain"),
             (r#"a\"b\\c\/d\'e"#, r#"a"b\c/d'e"#),

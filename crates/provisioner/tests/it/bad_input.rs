@@ -31,7 +31,7 @@ fn with_agent(lines: &str) -> Bytes {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn what_a_template_does_not_say_right_is_named() {
+async fn mistakes_in_a_template_are_named() {
     coder_requirements::require!(Terraform);
     let app = |name: &str, slug: &str| {
         format!(

@@ -80,7 +80,7 @@ fn changes(round: usize) -> usize {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn what_a_killed_daemon_had_written_is_with_the_server_after_its_restart() {
+async fn states_of_a_killed_daemon_reach_the_server_after_its_restart() {
     coder_requirements::require!(Terraform);
     for round in 0..rounds() {
         let server = Server::new();

@@ -78,7 +78,7 @@ async fn a_state_that_a_job_makes_a_link_of_is_not_read() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn what_init_makes_a_link_of_is_not_read() {
+async fn links_made_by_init_are_not_followed() {
     let real = coder_requirements::require!(program Terraform);
     let server = Server::new();
     let running = Running::with(&server, |config, dir| {
@@ -105,7 +105,7 @@ async fn what_init_makes_a_link_of_is_not_read() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_template_that_is_moved_away_is_not_looked_for_elsewhere() {
+async fn a_link_in_place_of_the_template_directory_is_not_followed() {
     let real = coder_requirements::require!(program Terraform);
     let server = Server::new();
     let _running = Running::with(&server, |config, dir| {

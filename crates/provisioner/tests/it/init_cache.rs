@@ -91,7 +91,7 @@ async fn init_is_taken_apart_where_a_template_has_modules_or_a_backend() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn what_a_job_does_to_its_directory_no_other_job_sees() {
+async fn changes_to_a_jobs_directory_do_not_reach_other_jobs() {
     coder_requirements::require!(Terraform);
     let server = Server::new();
     let _running = Running::start(&server);

@@ -172,9 +172,9 @@ mod restricted {
     }
 
     #[test]
-    fn the_reason_is_what_kept_it_from_the_least() {
+    fn the_reason_is_the_smallest_obstacle() {
         coder_requirements::require!(Terraform);
-        let name = "isolation::restricted::the_reason_is_what_kept_it_from_the_least";
+        let name = "isolation::restricted::the_reason_is_the_smallest_obstacle";
         without(&[Without::Namespaces(libc::CLONE_NEWPID), Without::Mounts], name, async {
             let mut running =
                 Running::with(&Server::new(), |config, _| config.isolation = IsolationMode::Required);
@@ -243,7 +243,7 @@ mod restricted {
 
 /// `init` runs git and its programs for sources that a template names.
 #[tokio::test(flavor = "multi_thread")]
-async fn what_init_starts_reads_neither_the_daemon_nor_another_job_and_changes_nothing_of_theirs() {
+async fn programs_started_by_init_reach_neither_the_daemon_nor_another_job() {
     let real = coder_requirements::require!(program Terraform);
     let (server, seconds) = (Server::new(), sleep_seconds(2));
     let running = Running::with(&server, |config, dir| {

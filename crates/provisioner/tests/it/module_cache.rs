@@ -192,7 +192,7 @@ impl Repository {
 
 /// A branch or tag is resolved each time; its commit is fetched once.
 #[tokio::test(flavor = "multi_thread")]
-async fn a_repository_is_fetched_again_when_there_is_something_new() {
+async fn a_repository_is_fetched_again_for_a_new_commit() {
     coder_requirements::require!(Terraform);
     let server = Server::new();
     let running = Running::start(&server);

@@ -114,7 +114,7 @@ async fn a_result_that_is_recorded_already_is_thrown_away() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_lost_job_is_interrupted_and_its_state_is_offered_and_kept_nowhere_else() {
+async fn a_lost_job_is_interrupted_and_its_state_is_salvaged() {
     coder_requirements::require!(Terraform);
     let (server, running, _release, id) = in_mid_apply(Extensions::ALL).await;
     server.go_down().await;

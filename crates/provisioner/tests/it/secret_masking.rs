@@ -10,7 +10,7 @@ use crate::fixture::{Running, edit_build, import, start, tar, variables};
 const SECRET: &str = "correct horse/battery";
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_build_says_no_secret_in_any_form() {
+async fn a_build_prints_no_secret_in_any_form() {
     let real = coder_requirements::require!(program Terraform);
     let encoded = BASE64_STANDARD.encode(format!("admin:{SECRET}"));
     let script = format!(

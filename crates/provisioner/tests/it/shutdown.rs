@@ -77,7 +77,7 @@ async fn a_canceling_daemon_interrupts_the_job_and_reports_it() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_forced_end_is_quick_and_still_told() {
+async fn a_forced_end_is_quick_and_still_reported() {
     coder_requirements::require!(Terraform);
     let (server, mut running) = with_job(ENDLESS).await;
     let started_at = Instant::now();

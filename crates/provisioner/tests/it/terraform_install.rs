@@ -60,7 +60,7 @@ fn installed(dir: &Path) -> Vec<String> {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn what_a_template_requires_is_installed_once() {
+async fn required_versions_are_installed_once() {
     coder_requirements::require!(Terraform);
     let (server, dir) = (Server::new(), tempfile::tempdir().unwrap());
     let remote = Remote::start(releases(), None).await;
@@ -163,7 +163,7 @@ async fn daemons_of_one_machine_download_once() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn what_cannot_be_had_is_said_with_what_is_offered() {
+async fn unavailable_versions_are_an_error_that_lists_the_offer() {
     let (server, dir) = (Server::new(), tempfile::tempdir().unwrap());
     let remote = Remote::start(releases(), None).await;
     let _running = daemon(&server, &remote, dir.path());

@@ -167,7 +167,7 @@ mod tests {
     }
 
     #[test]
-    fn what_the_browser_says_of_the_site_counts_first() {
+    fn sec_fetch_site_counts_before_origin() {
         let site = |site: &str, origin: &str| {
             is_foreign_with(None, false, &[("host", "a.test"), ("sec-fetch-site", site), ("origin", origin)])
         };

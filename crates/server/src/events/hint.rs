@@ -128,7 +128,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn everything_said_is_heard_in_messages_that_fit() {
+    fn all_hints_arrive_in_messages_of_bounded_length() {
         let by = Uuid::new_v4();
         let mut hints: Vec<_> = (0..300).map(|_| Hint::Posted(JobId::random())).collect();
         hints.extend([

@@ -156,7 +156,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_not_json_is_400() {
+    fn invalid_json_is_400() {
         assert_eq!(parse::<u8>(b"{").unwrap_err().status(), StatusCode::BAD_REQUEST);
     }
 

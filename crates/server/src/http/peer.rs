@@ -79,7 +79,7 @@ mod tests {
     }
 
     #[test]
-    fn only_trusted_proxies_are_believed() {
+    fn headers_count_only_from_trusted_proxies() {
         assert_eq!(ask("10.1.1.1", &["1.2.3.4"]), "1.2.3.4");
         assert_eq!(ask("::ffff:10.1.1.1", &["1.2.3.4"]), "1.2.3.4");
         assert_eq!(ask("9.9.9.9", &["1.2.3.4"]), "9.9.9.9");
@@ -109,7 +109,7 @@ mod tests {
     }
 
     #[test]
-    fn behind_an_entry_that_cannot_be_read_nothing_is_believed() {
+    fn entries_before_an_unreadable_one_are_ignored() {
         for (lines, want) in [
             (&["7.7.7.7, unknown"][..], "10.1.1.1"),
             (&["7.7.7.7, unknown, 10.0.0.9"], "10.0.0.9"),

@@ -93,7 +93,7 @@ mod tests {
     const KNOWN: &[&str] = &["owner", "name", "exact_name", "has-agent"];
 
     #[test]
-    fn what_the_official_client_sends() {
+    fn searches_of_the_official_client_are_parsed() {
         let check = |q: &str, want: &[(&str, &str)]| {
             let search = Search::parse(q, "name", KNOWN).unwrap();
             let want: Vec<_> = want.iter().map(|(k, v)| ((*k).to_owned(), (*v).to_owned())).collect();

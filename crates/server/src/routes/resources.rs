@@ -302,7 +302,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn an_agent_is_unwell_only_when_something_went_wrong() {
+    fn agent_is_unhealthy_only_after_a_failure() {
         let check = |status, lifecycle, want| assert_eq!(health(&status, &lifecycle).healthy, want);
         check(AgentStatus::Connecting, AgentLifecycle::Created, true);
         check(AgentStatus::Connected, AgentLifecycle::Ready, true);

@@ -80,7 +80,7 @@ on_both_engines! {
         assert_eq!(of(14)["organization"], Value::Null, "it is gone");
     }
 
-    async fn what_is_refused_leaves_none(server: TestServer) {
+    async fn refused_requests_leave_no_audit_entry(server: TestServer) {
         let owner = server.owner().await;
         let member = server.user(&owner, "dev", &[]).await;
         let before = entries(&server, &owner, "").await.len();
@@ -90,7 +90,7 @@ on_both_engines! {
         assert_eq!(entries(&server, &owner, "").await.len(), before);
     }
 
-    async fn who_may_read_which_entries(server: TestServer) {
+    async fn auditors_read_the_entries_of_their_organization(server: TestServer) {
         let owner = server.owner().await;
         let (auditor, eye, member) = (
             server.user(&owner, "auditor", &["auditor"]).await,
@@ -125,7 +125,7 @@ on_both_engines! {
 }
 
 #[tokio::test]
-async fn an_entry_says_from_where() {
+async fn an_audit_entry_has_request_id_address_and_user_agent() {
     let server = TestServer::sqlite().await;
     let owner = server.owner().await;
     let request = Request::post("/api/v2/organizations")

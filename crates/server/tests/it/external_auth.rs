@@ -312,7 +312,7 @@ async fn a_state_that_another_origin_set_connects_nothing() {
 }
 
 #[tokio::test]
-async fn nobody_is_sent_elsewhere_after_an_account_was_connected() {
+async fn redirects_after_connecting_an_account_stay_on_the_server() {
     let provider = Provider::start().await;
     let server = TestServer::sqlite_with(provider.config(&[])).await;
     let owner = server.owner().await;
@@ -374,7 +374,7 @@ async fn tokens_are_refreshed_until_the_provider_refuses() {
 }
 
 #[tokio::test]
-async fn many_who_need_a_token_at_once_refresh_it_once() {
+async fn concurrent_builds_refresh_a_token_once() {
     let provider = Provider::start().await;
     let server = TestServer::sqlite_with(provider.config(&[])).await;
     let owner = server.owner().await;

@@ -48,7 +48,7 @@ on_both_engines! {
 }
 
 #[tokio::test]
-async fn what_is_no_archive_or_too_large_is_refused() {
+async fn invalid_and_too_large_archives_are_refused() {
     let mut config = settings();
     config.limits.upload_bytes = 4096;
     let server = TestServer::sqlite_with(config).await;

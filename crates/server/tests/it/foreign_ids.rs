@@ -349,7 +349,7 @@ async fn actors(server: &TestServer, owner: &str) -> Vec<Actor> {
 }
 
 on_both_engines! {
-    async fn an_id_of_another_organization_is_as_good_as_none(server: TestServer) {
+    async fn an_id_of_another_organization_is_answered_as_an_unknown_one(server: TestServer) {
         let owner = server.owner().await;
         let actors = actors(&server, &owner).await;
         let theirs = things(&server, &owner, "default", "bravo").await;
@@ -402,7 +402,7 @@ on_both_engines! {
         assert_eq!(look(&server, &owner, &theirs).await, before);
     }
 
-    async fn an_id_of_another_organization_in_a_body_is_as_good_as_none(server: TestServer) {
+    async fn an_id_of_another_organization_in_a_body_is_answered_as_an_unknown_one(server: TestServer) {
         let owner = server.owner().await;
         let actors = actors(&server, &owner).await;
         let theirs = things(&server, &owner, "default", "bravo").await;

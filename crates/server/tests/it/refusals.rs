@@ -164,7 +164,7 @@ fn futures(bytes: usize) -> impl futures_util::Stream<Item = Result<bytes::Bytes
 }
 
 #[tokio::test]
-async fn two_credentials_and_versions_too_new_are_told_apart() {
+async fn two_credentials_and_too_new_versions_have_errors_of_their_own() {
     use coder_domain::secret::Secret;
     const PSK: &str = "a pre-shared key";
     let mut config = settings();

@@ -56,7 +56,7 @@ fn shown(page: &Answer) -> Option<String> {
 }
 
 on_both_engines! {
-    async fn what_a_token_mints_lives_no_longer_than_the_token(server: TestServer) {
+    async fn keys_created_by_a_token_live_no_longer_than_it(server: TestServer) {
         let owner = server.owner().await;
         let short = token(&server, &owner, 5).await;
         let mut minted = vec![session(&server, &short).await, token(&server, &short, 3600).await];
@@ -114,7 +114,7 @@ on_both_engines! {
     }
 
     /// Otherwise signing out of a browser would end the command line and CI.
-    async fn what_a_signed_in_person_makes_is_independent(server: TestServer) {
+    async fn keys_created_by_a_logged_in_person_are_independent(server: TestServer) {
         let owner = server.owner().await;
         let (line, ci) = (session(&server, &owner).await, token(&server, &owner, 3600).await);
         let from_page = shown(&page(&server, &owner).await).unwrap();
@@ -126,7 +126,7 @@ on_both_engines! {
         }
     }
 
-    async fn what_a_limited_token_mints_has_its_limits(server: TestServer) {
+    async fn keys_created_by_a_limited_token_have_its_limits(server: TestServer) {
         let owner = server.owner().await;
         let (template, _) = server.template(&owner, "t").await;
         let (mine, _, _) = server.workspace(&owner, template, "mine").await;
@@ -161,7 +161,7 @@ on_both_engines! {
     }
 
     /// A token that an owner's token created for another user is valid as long as the owner's token could create it.
-    async fn what_was_minted_for_others_ends_with_the_right_to_it(server: TestServer) {
+    async fn keys_created_for_others_end_with_the_right_to_create_them(server: TestServer) {
         let owner = server.owner().await;
         server.user(&owner, "dev", &[]).await;
         for name in ["demoted", "deleted", "reset"] {
@@ -186,7 +186,7 @@ on_both_engines! {
         }
     }
 
-    async fn suspending_alone_ends_what_was_minted_for_others(server: TestServer) {
+    async fn suspension_ends_keys_that_were_created_for_others(server: TestServer) {
         let owner = server.owner().await;
         server.user(&owner, "dev", &[]).await;
         let chief = server.user(&owner, "chief", &["owner"]).await;

@@ -62,7 +62,7 @@ on_both_engines! {
         assert_eq!(classic, ["use_classic_parameter_flow is stored as false"]);
     }
 
-    async fn clients_are_told_of_the_parameter_form_that_exists(server: TestServer) {
+    async fn clients_learn_which_parameter_form_exists(server: TestServer) {
         let owner = server.owner().await;
         let (template, _) = server.template(&owner, "hello").await;
         let path = format!("/api/v2/templates/{template}");

@@ -96,7 +96,7 @@ fn existence_defaults_options_and_bounds_follow_values() {
 }
 
 #[test]
-fn what_only_terraform_knows_is_not_guessed() {
+fn values_that_only_terraform_knows_stay_unknown() {
     let some = r#"data "coder_parameter" "a" {
       name    = "a"
       default = null_resource.x.id
@@ -172,7 +172,7 @@ data "coder_parameter" "root" {
 }
 
 #[test]
-fn parameters_that_stand_alone_are_known_to() {
+fn independent_parameters_are_known() {
     let alone = r#"
 locals { where = "here" }
 data "coder_parameter" "a" {

@@ -298,7 +298,7 @@ fn json_sources_count_too() {
 }
 
 #[test]
-fn what_refers_to_itself_is_an_error() {
+fn self_references_are_errors() {
     let lines = "locals {\n  a = local.b\n  b = local.a\n}\n\
                  data \"coder_parameter\" \"p\" {\n  name = \"p\"\n  default = data.coder_parameter.p.value\n}\n";
     assert!(matches!(value(lines, "local.a"), Err(Reason::Failed(why)) if why.contains("itself")));

@@ -153,7 +153,7 @@ mod tests {
     }
 
     #[test]
-    fn what_may_find_the_same_row_is_not_run_at_once() {
+    fn statements_that_may_change_the_same_row_are_not_merged() {
         let names = |parts: Vec<&'static Statement>| -> Vec<Vec<&str>> {
             let groups = groups(parts.into_iter().map(|statement| part(statement, false)).collect());
             groups.iter().map(|group| group.iter().map(|part| part.statement.name).collect()).collect()

@@ -19,7 +19,7 @@ use crate::workspaces::{end, new_build, new_workspace};
 on_both_engines!(
     contacts_are_in_order_though_the_clock_is_not,
     logs_of_replaced_agents_are_purged,
-    what_agents_and_users_add_is_bounded,
+    rows_that_agents_and_users_add_are_bounded,
     the_newest_agent_of_a_token_counts,
 );
 
@@ -115,7 +115,7 @@ async fn logs_of_replaced_agents_are_purged(fixture: Fixture) {
     assert_eq!(agent_logs::list(&mut tx, made[1], 1).await.unwrap()[0].id, 2, "in the middle of a batch");
 }
 
-async fn what_agents_and_users_add_is_bounded(fixture: Fixture) {
+async fn rows_that_agents_and_users_add_are_bounded(fixture: Fixture) {
     let version = new_version(&fixture, "v1").await;
     let template = new_template(&fixture, "docker", &version).await;
     let workspace = new_workspace(&fixture, &template, "dev").await.id;

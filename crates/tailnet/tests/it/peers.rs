@@ -47,7 +47,7 @@ fn idle(_: Uuid) -> Activity {
 }
 
 #[test]
-fn agent_programs_at_once_and_is_ready_for_every_node() {
+fn agent_configures_a_peer_at_once_and_answers_ready_for_each_node() {
     let (mut peers, now, node) = (Peers::new(Role::Agent), Instant::now(), node());
     let ready = Action::ReadyForHandshake(PEER);
     let first = peers.update(now, &update(Kind::Node, Some(&node)));

@@ -19,7 +19,7 @@ async fn connected() -> (Proxy, TcpStream, TcpStream) {
 }
 
 #[tokio::test]
-async fn what_passes_before_a_cut_is_counted_to_the_byte() {
+async fn bytes_before_a_cut_are_counted_exactly() {
     let (proxy, mut client, mut server) = connected().await;
     client.write_all(b"hello").await.unwrap();
     let mut heard = [0; 5];

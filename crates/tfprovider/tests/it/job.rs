@@ -73,7 +73,7 @@ async fn flags_are_true_in_any_case_and_nothing_else() {
 }
 
 #[tokio::test]
-async fn what_is_no_json_or_no_id_is_refused() {
+async fn invalid_json_and_invalid_ids_are_refused() {
     coder_requirements::require!(Terraform);
     let variables = [
         ("CODER_WORKSPACE_OWNER_GROUPS", "{"),

@@ -97,7 +97,7 @@ async fn only_the_client_whose_certificate_was_given_may_talk_to_it() {
 }
 
 #[tokio::test]
-async fn it_ends_when_it_is_asked_to_and_tells_those_who_listen() {
+async fn plugin_ends_on_request_and_closes_open_streams() {
     let client = identity();
     let (plugin, reach) = start(&[("PLUGIN_CLIENT_CERT", &client.cert.pem())]);
     let ended = tokio::spawn(plugin.ended());
@@ -125,7 +125,7 @@ async fn without_a_certificate_there_is_no_tls() {
 }
 
 #[tokio::test]
-async fn what_terraform_does_not_offer_is_named() {
+async fn missing_parts_of_the_plugin_handshake_are_named() {
     let refused = |variables: &[(&str, &str)]| {
         PluginProcess::start(variables.iter().copied().collect()).err().expect("an error")
     };

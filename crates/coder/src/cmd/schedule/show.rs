@@ -185,7 +185,7 @@ mod tests {
     }
 
     #[test]
-    fn what_prevents_a_start_is_said() {
+    fn reasons_against_a_start_are_listed() {
         let note =
             workspace(&json!({ "autostart_schedule": "0 9 * * *", "schedule_note": "autostart: no daemon" }));
         assert_eq!(explanations(&note, None), ["autostart: no daemon"]);

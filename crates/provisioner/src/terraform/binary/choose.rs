@@ -96,7 +96,7 @@ mod tests {
     }
 
     #[test]
-    fn what_both_can_read_goes_to_opentofu_if_there_is_one_that_fits() {
+    fn opentofu_is_preferred_for_templates_that_both_can_read() {
         let mut both = required(&["~> 1.5.0", "tofu:>= 1.9"]);
         both.opentofu_only_file = None;
         both.requirements[0].replaced = true;

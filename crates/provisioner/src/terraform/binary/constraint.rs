@@ -180,7 +180,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_condition() {
+    fn invalid_constraints_are_not_parsed() {
         for bad in ["", ">=", "~> a", ">= 1.2.3.4", "1.2.", "> = 1", ">= 1.2,", "1.2.3-", "=> 1.2", "latest"]
         {
             assert!(Constraint::parse(bad).is_none(), "{bad}");

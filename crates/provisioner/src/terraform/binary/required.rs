@@ -260,7 +260,7 @@ mod tests {
     }
 
     #[test]
-    fn overrides_replace_and_tofus_files_are_told_apart() {
+    fn overrides_replace_and_opentofus_files_are_recognized() {
         let required = read(&[("main.tf", &block("~> 1.2.0")), ("override.tf", &block("~> 1.5.0"))]);
         assert_eq!(required.to_string(), "\"~> 1.5.0\" (override.tf:2)");
         let required = read(&[("main.tf", &block("~> 1.2.0")), ("more.tofu", &block(">= 1.8"))]);
@@ -286,7 +286,7 @@ mod tests {
     }
 
     #[test]
-    fn what_cannot_be_read_is_left_to_terraform() {
+    fn unreadable_requirements_are_left_to_terraform() {
         for text in ["terraform {", "terraform {\n required_version = var.x\n}\n", &block("latest")] {
             assert!(read(&[("main.tf", text)]).requirements.is_empty(), "{text}");
         }

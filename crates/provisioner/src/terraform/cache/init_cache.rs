@@ -468,7 +468,7 @@ mod tests {
     }
 
     #[test]
-    fn what_a_job_made_a_link_of_is_not_kept() {
+    fn links_made_by_a_job_are_not_followed_into_the_cache() {
         let root = tempfile::tempdir().unwrap();
         let prepared = prepared(root.path());
         let other = root.path().join("other");

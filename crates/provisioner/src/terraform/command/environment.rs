@@ -323,7 +323,7 @@ mod tests {
     }
 
     #[test]
-    fn what_terraform_knows_of_a_host() {
+    fn credentials_of_a_host_are_found_in_configuration_and_variables() {
         let home = tempfile::tempdir().unwrap();
         let file = |name: &str, text: &str| {
             let path = home.path().join(name);
@@ -401,7 +401,7 @@ mod tests {
     }
 
     #[test]
-    fn secrets_are_told_by_their_names() {
+    fn secrets_are_recognized_by_their_names() {
         let environment = environment(&[
             ("AWS_SECRET_ACCESS_KEY", "very-secret"),
             ("AWS_ACCESS_KEY_ID", "not-so-secret"),

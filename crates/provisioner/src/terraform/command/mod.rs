@@ -413,7 +413,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn errors_are_joined_without_what_goes_without_saying() {
+    fn errors_are_joined_without_redundant_ones() {
         let errors =
             |list: &[&str]| summarize_errors(&list.iter().map(|text| (*text).to_owned()).collect::<Vec<_>>());
         let general = "Terraform encountered problems during initialisation, including problems";

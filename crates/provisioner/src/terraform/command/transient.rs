@@ -32,7 +32,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_remote_in_trouble_may_recover_and_a_wrong_template_does_not() {
+    fn failures_of_a_remote_are_transient_and_errors_of_a_template_are_not() {
         for text in [
             "could not query provider registry: the request failed: 429 Too Many Requests",
             "failed to request discovery document: 503 Service Unavailable",

@@ -127,7 +127,7 @@ mod tests {
     use super::*;
 
     #[tokio::test]
-    async fn writes_are_told_and_those_of_other_files_are_not() {
+    async fn writes_to_the_file_wake_and_writes_to_others_do_not() {
         let dir = tempfile::tempdir().unwrap();
         let file = dir.path().join("state");
         let mut changes = FileWatcher::of(&file).unwrap();

@@ -201,7 +201,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_object_is_no_state() {
+    fn only_json_objects_are_states() {
         for fine in ["{}", r#"{"version":5,"x":[{}]}"#, r#" {"encrypted_data":"AA"} "#] {
             assert!(check(fine.as_bytes()).is_ok(), "{fine}");
         }

@@ -96,7 +96,7 @@ mod tests {
     }
 
     #[test]
-    fn what_init_may_run_is_found() {
+    fn blocks_that_make_init_run_programs_are_found() {
         let modules = TemplateFeatures { modules: true, ..TemplateFeatures::default() };
         let backend = TemplateFeatures { backend: true, ..TemplateFeatures::default() };
         let encryption = TemplateFeatures { encryption: true, ..TemplateFeatures::default() };
@@ -118,7 +118,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_block_is_not() {
+    fn attributes_and_labels_are_not_taken_for_blocks() {
         for (name, text) in [
             ("main.tf", "locals {\n  a = \"${path.module}/x\"\n  cloud = 1\n  b = module.x\n}"),
             ("main.tf", "resource \"x\" \"cloud\" {\n  user_data = \"cloud-init\"\n}"),
@@ -131,7 +131,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_file_may_be_anything() {
+    fn links_count_as_having_every_feature() {
         let dir = tempfile::tempdir().unwrap();
         std::os::unix::fs::symlink("/dev/zero", dir.path().join("main.tf")).unwrap();
         assert_eq!(TemplateFeatures::read(dir.path()).unwrap(), TemplateFeatures::ALL);

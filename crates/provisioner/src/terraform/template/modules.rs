@@ -231,7 +231,7 @@ mod tests {
     }
 
     #[test]
-    fn what_links_lead_to_is_not_packed() {
+    fn targets_of_links_are_not_packed() {
         let (tree, other) = (tree(3), tempfile::tempdir().unwrap());
         std::fs::write(other.path().join("main.tf"), "SECRET").unwrap();
         let modules = tree.path().join(".terraform/modules");
@@ -273,7 +273,7 @@ mod tests {
     }
 
     #[test]
-    fn what_does_not_fit_is_left_out_and_named() {
+    fn modules_beyond_the_limit_are_skipped_and_listed() {
         let modules = read(tree(21 * 1024 * 1024).path(), true).unwrap();
         assert_eq!(modules.skipped, ["b"]);
         assert_eq!(names(&modules.archive).len(), 3);

@@ -172,7 +172,7 @@ mod tests {
     }
 
     #[test]
-    fn what_was_bundled_along_is_taken_out_whole() {
+    fn bundled_modules_and_providers_are_split_from_the_template() {
         let long = format!("terraform.d/plugins/{}/x.zip", "long-name/".repeat(20));
         let names =
             ["main.tf", ".terraform/modules/m/main.tf", &long, "terraform.d/other", ".terraform.lock.hcl"];

@@ -314,7 +314,7 @@ mod tests {
     }
 
     #[test]
-    fn sessions_are_found_by_their_key_and_gone_ones_forgotten() {
+    fn sessions_are_found_by_their_key_and_ended_ones_forgotten() {
         let connected = ConnectedDaemons::default();
         let (daemon, key) = (DaemonId::random(), KeyId::random());
         let one = add(&connected, daemon, key);
@@ -389,7 +389,7 @@ mod tests {
     }
 
     #[test]
-    fn what_a_row_said_does_not_undo_what_came_after_it_was_read() {
+    fn older_row_does_not_undo_a_newer_drain() {
         for drained in [true, false] {
             let (connected, daemon) = (ConnectedDaemons::default(), DaemonId::random());
             let line = add_as(&connected, DaemonIdentity { cannot_drain: true, ..who(daemon, KeyId::PSK) });

@@ -351,7 +351,7 @@ mod tests {
     }
 
     #[test]
-    fn a_cancel_is_said_once_and_by_force_when_its_time_is_over() {
+    fn a_cancel_is_notified_once_and_forced_after_its_time() {
         let (held_jobs, job) = (HeldJobs::default(), JobId::random());
         held_jobs.hold(job, Some(1), None, None);
         assert_eq!(held_jobs.next_notifications(START, MINUTE), (vec![], None));
@@ -387,7 +387,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_revocation_is_said_once_and_takes_the_job_away() {
+    async fn a_revocation_is_notified_once_and_removes_the_job() {
         let (held_jobs, job, other) = (HeldJobs::default(), JobId::random(), JobId::random());
         held_jobs.hold(job, Some(1), None, None);
         held_jobs.end(other, Some("not here"));

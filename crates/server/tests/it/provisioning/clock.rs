@@ -142,7 +142,7 @@ async fn a_long_queue_waits_for_ever_and_a_job_that_nobody_could_take_fails_with
 }
 
 #[tokio::test]
-async fn a_clock_that_is_set_ends_nothing_that_is_alive() {
+async fn a_changed_clock_ends_no_running_job() {
     let mut config = settings();
     config.provisioning.daemon_grace = Duration::from_secs(120);
     let server = TestServer::sqlite_with(config).await;

@@ -9,7 +9,7 @@ use super::*;
 use crate::harness::{PASSWORD, on_both_engines, settings};
 
 on_both_engines! {
-    async fn a_token_that_goes_takes_its_daemons_along(server: TestServer) {
+    async fn deleted_token_ends_the_sessions_of_its_daemons(server: TestServer) {
         let owner = server.owner().await;
         let user = server.user(&owner, "u", &["template-admin"]).await;
         let id = server.user_id(&user).await;
@@ -43,7 +43,7 @@ on_both_engines! {
 }
 
 #[tokio::test]
-async fn a_token_that_expires_takes_its_daemons_along_and_a_session_in_use_does_not_expire() {
+async fn expired_token_ends_the_sessions_of_its_daemons_and_a_session_in_use_does_not_expire() {
     const HOUR: i64 = 3600;
     let server = TestServer::sqlite().await;
     let owner = server.owner().await;
@@ -73,7 +73,7 @@ async fn a_token_that_expires_takes_its_daemons_along_and_a_session_in_use_does_
 }
 
 #[tokio::test]
-async fn a_session_that_use_does_not_prolong_takes_its_daemons_along() {
+async fn session_without_refresh_ends_the_sessions_of_its_daemons() {
     let mut config = settings();
     config.sessions.refresh_expiry = false;
     let server = TestServer::sqlite_with(config).await;

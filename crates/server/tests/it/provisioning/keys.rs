@@ -191,7 +191,7 @@ on_both_engines! {
 }
 
 #[tokio::test]
-async fn what_a_key_may_not_be_is_said_by_field() {
+async fn invalid_keys_are_refused_with_the_field() {
     let server = TestServer::sqlite().await;
     let owner = server.owner().await;
     let many: serde_json::Map<_, _> = (0..10_000).map(|n| (n.to_string(), json!(""))).collect();

@@ -46,7 +46,7 @@ async fn ends(line: &DaemonConnection, what: &str) {
 }
 
 #[tokio::test]
-async fn whatever_ends_on_one_server_ends_its_daemons_on_one_that_heard_nothing() {
+async fn credentials_that_end_on_one_server_end_their_daemons_on_another_without_notifications() {
     let Some((a, b)) = pair().await else { return };
     let owner = a.owner().await;
     let (deleted, rotated, spared) =

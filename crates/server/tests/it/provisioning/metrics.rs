@@ -17,7 +17,7 @@ async fn scrape(server: &TestServer) -> String {
 }
 
 #[tokio::test]
-async fn queue_daemons_slots_and_waits_are_told_by_tag_set() {
+async fn queue_daemons_slots_and_waits_have_metrics_by_tag_set() {
     let server = TestServer::sqlite().await;
     let owner = server.owner().await;
     let daemon = Daemon::tagged(&server, "d", &[("a", "1")]).await;
@@ -55,7 +55,7 @@ async fn queue_daemons_slots_and_waits_are_told_by_tag_set() {
 }
 
 #[tokio::test]
-async fn workspaces_are_told_by_their_latest_builds_and_counted_once_a_minute_at_most() {
+async fn workspaces_are_counted_by_latest_build_at_most_once_a_minute() {
     let server = TestServer::sqlite().await;
     let owner = server.owner().await;
     let (template, version) = server.template(&owner, "hello").await;
@@ -95,7 +95,7 @@ async fn workspaces_are_told_by_their_latest_builds_and_counted_once_a_minute_at
 }
 
 #[tokio::test]
-async fn websockets_and_what_others_count_are_told_too() {
+async fn websockets_and_counts_of_other_parts_have_metrics() {
     let server = TestServer::sqlite().await;
     let metrics = server.app.metrics.clone();
     let open = metrics.socket(coder_api::paths::SERVE);

@@ -102,7 +102,7 @@ on_both_engines! {
     }
 
     /// A daemon joins while it is drained or undrained: its row was read just before.
-    async fn what_comes_while_a_daemon_joins_holds(server: TestServer) {
+    async fn drain_and_undrain_during_a_join_apply(server: TestServer) {
         let owner = server.owner().await;
         let line = official(&server, KeyId::USER_AUTH).await;
         for drains in [true, false] {

@@ -31,7 +31,7 @@ async fn acq_6_a_job_is_found_without_any_notification() {
 }
 
 #[tokio::test]
-async fn a_look_wakes_only_those_who_could_take_what_waits_and_is_not_made_for_nobody() {
+async fn a_poll_wakes_only_daemons_that_can_take_a_job_and_is_skipped_without_daemons() {
     let server = TestServer::sqlite_with(deaf()).await;
     let owner = server.owner().await;
     let idle = server.app.store.statement_counts();

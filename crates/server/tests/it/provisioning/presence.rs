@@ -86,7 +86,7 @@ on_both_engines! {
         soon_shown(&server, &owner, "offline").await;
     }
 
-    async fn one_that_left_with_a_job_in_hand_is_busy_until_that_ends(server: TestServer) {
+    async fn disconnected_daemon_with_a_job_is_busy_until_the_job_ends(server: TestServer) {
         let owner = server.owner().await;
         let line = open(&server).await;
         let posted = import(&server, &owner, json!({})).await.1;

@@ -12,7 +12,7 @@ use super::*;
 use crate::harness::on_both_engines;
 
 on_both_engines! {
-    async fn a_user_who_goes_takes_the_daemons_along(server: TestServer) {
+    async fn removed_user_ends_the_sessions_of_their_daemons(server: TestServer) {
         let owner = server.owner().await;
         let kept = server.user_id(&server.user(&owner, "kept", &[]).await).await;
         let spared = joined(&server, "spared", kept, "").await;
@@ -31,7 +31,7 @@ on_both_engines! {
         assert!(spared.calls.session().end().is_none());
     }
 
-    async fn a_user_who_loses_a_role_keeps_only_what_it_was_not_for(server: TestServer) {
+    async fn lost_role_ends_only_the_sessions_that_needed_it(server: TestServer) {
         let owner = server.owner().await;
         let member = "/api/v2/organizations/default/members/u/roles";
         let site = "/api/v2/users/u/roles";
@@ -64,7 +64,7 @@ on_both_engines! {
         own.update(personal).await.unwrap();
     }
 
-    async fn an_organization_that_is_removed_takes_its_daemons_along(server: TestServer) {
+    async fn removed_organization_ends_the_sessions_of_its_daemons(server: TestServer) {
         let owner = server.owner().await;
         let user = server.user_id(&owner).await;
         let made = server.post(&owner, "/api/v2/organizations", json!({ "name": "second" })).await.expect(201);

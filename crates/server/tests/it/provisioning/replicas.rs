@@ -26,7 +26,7 @@ async fn pair() -> Option<(TestServer, TestServer)> {
 }
 
 #[tokio::test]
-async fn a_daemon_that_is_on_two_servers_is_there_until_both_have_lost_it() {
+async fn a_daemon_on_two_servers_is_connected_until_both_connections_end() {
     let Some((a, b)) = pair().await else { return };
     let owner = a.owner().await;
     let shown = async |status: &str| {
@@ -226,7 +226,7 @@ async fn a_user_who_leaves_or_is_suspended_has_no_daemons_on_any_server() {
 }
 
 #[tokio::test]
-async fn what_is_said_while_nobody_listens_is_found_in_the_database() {
+async fn missed_notifications_are_read_from_the_database() {
     let Some((a, b)) = pair().await else { return };
     let owner = a.owner().await;
     let acquiring = waiting(&b).await;

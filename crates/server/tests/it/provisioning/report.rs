@@ -150,7 +150,7 @@ on_both_engines! {
         assert_eq!(stored, sent);
     }
 
-    async fn a_cancel_is_told_in_every_answer(server: TestServer) {
+    async fn a_cancel_is_in_every_answer(server: TestServer) {
         let owner = server.owner().await;
         let (version, posted) = import(&server, &owner, json!({})).await;
         let daemon = Daemon::untagged(&server, "d").await;

@@ -488,7 +488,7 @@ on_both_engines! {
         build_is(&scene.latest(&id).await, 2, "stop", "autostop");
     }
 
-    async fn a_clock_that_is_set_removes_nothing_at_once(server: TestServer) {
+    async fn a_changed_clock_removes_nothing_at_once(server: TestServer) {
         let scene = Scene::new(server).await;
         scene.rules(json!({ "time_til_dormant_ms": DAY * 1000 })).await;
         let (schedule, _) = daily(2 * HOUR);

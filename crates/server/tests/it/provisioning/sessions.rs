@@ -15,7 +15,7 @@ use super::*;
 use crate::harness::{on_both_engines, settings};
 
 on_both_engines! {
-    async fn a_cut_job_goes_on_over_the_next_connection_and_late_words_of_the_old_one_are_refused(server: TestServer) {
+    async fn a_cut_job_continues_on_the_next_connection_and_late_messages_of_the_old_one_are_refused(server: TestServer) {
         let owner = server.owner().await;
         let posted = import(&server, &owner, json!({})).await.1;
         let (old, session) = DaemonConnection::fresh(&server.app, "d").await;
@@ -201,7 +201,7 @@ async fn an_official_daemon_keeps_the_official_rule() {
 }
 
 #[tokio::test]
-async fn a_cancel_is_heard_at_once_and_by_force_after_the_interval() {
+async fn a_cancel_arrives_at_once_and_is_forced_after_the_interval() {
     let mut config = settings();
     config.provisioning.force_cancel_after = Duration::from_millis(20);
     let server = TestServer::sqlite_with(config).await;
@@ -237,7 +237,7 @@ async fn a_cancel_is_heard_at_once_and_by_force_after_the_interval() {
 }
 
 #[tokio::test]
-async fn slots_are_reported_and_a_drain_is_heard() {
+async fn slots_are_reported_and_a_drain_arrives() {
     let server = TestServer::sqlite().await;
     let (line, _) = DaemonConnection::fresh(&server.app, "d").await;
     line.ext.report_slots(&SlotsReport { slots: 8, busy: 2, draining: false }).await.unwrap();

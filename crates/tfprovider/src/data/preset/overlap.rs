@@ -98,7 +98,7 @@ mod tests {
     }
 
     #[test]
-    fn what_cannot_be_compared_is_refused() {
+    fn schedules_that_cannot_be_compared_are_refused() {
         for cron in ["* */2 * * *", "* 9 * jan *", "* 24 * * *", "* 5-3 * * *", "* 9"] {
             assert!(compare(cron, "* * * * *").is_err(), "{cron}");
         }

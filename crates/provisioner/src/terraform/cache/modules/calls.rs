@@ -156,7 +156,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_computed_or_broken_is_left_to_terraform() {
+    fn computed_or_broken_calls_are_left_to_terraform() {
         for (name, text) in [
             ("main.tf", "module \"a\" { source = var.x }"),
             ("main.tf", "module \"a\" {\n  source = \"x/y/z\"\n  version = local.v\n}"),

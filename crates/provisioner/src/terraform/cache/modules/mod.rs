@@ -256,7 +256,7 @@ mod tests {
     }
 
     #[test]
-    fn what_was_touched_is_fetched_again() {
+    fn changed_modules_are_fetched_again() {
         let root = tempfile::tempdir().unwrap();
         let kept = kept(root.path());
         fs::write(root.path().join("modules").join(name("a").as_str()).join("sub/main.tf"), "hostil")
@@ -281,7 +281,7 @@ mod tests {
     }
 
     #[test]
-    fn what_nobody_uses_goes_after_a_month() {
+    fn unused_modules_are_removed_after_a_month() {
         let root = tempfile::tempdir().unwrap();
         let kept = kept(root.path());
         let (month, now) = (MAX_UNUSED + Duration::from_secs(1), NOW + MAX_UNUSED / 2);

@@ -55,7 +55,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_a_name_stands_for_in_a_repository() {
+    fn branches_and_tags_resolve_to_commits() {
         let (one, two) = ("a".repeat(40), "b".repeat(40));
         for (output, wanted) in [
             (format!("{one}\tHEAD\n"), Some(&one)),

@@ -230,7 +230,7 @@ mod tests {
     const NOW: SystemTime = SystemTime::UNIX_EPOCH;
 
     #[test]
-    fn what_one_init_brings_the_next_one_links_to() {
+    fn packages_of_one_init_are_linked_by_the_next() {
         let dir = tempfile::tempdir().unwrap();
         let (plugins, one, two) = (plugins(&dir), template(&dir), template(&dir));
         let staging = plugins.stage(None).unwrap();
@@ -318,7 +318,7 @@ mod tests {
     }
 
     #[test]
-    fn what_a_lock_file_does_not_allow_is_not_taken_from_the_cache() {
+    fn packages_outside_the_lock_file_are_not_taken_from_the_cache() {
         let dir = tempfile::tempdir().unwrap();
         let plugins = plugins(&dir);
         let install = |lock: Option<&str>, content: &str| {

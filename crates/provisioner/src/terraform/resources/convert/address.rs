@@ -126,7 +126,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_address_is_called_so() {
+    fn invalid_addresses_are_errors() {
         for text in [
             "",
             "invalid",

@@ -217,7 +217,7 @@ mod tests {
     }
 
     #[test]
-    fn defaults_are_told_as_their_values() {
+    fn defaults_are_evaluated() {
         let module = read(&[
             (
                 "main.tf",
