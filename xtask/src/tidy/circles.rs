@@ -1,15 +1,17 @@
 //! Import circles: groups of files of one crate that reach each other through what they import.
 //!
 //! An import counts from the file that names an item to the file that defines it. Re-exports are followed and are no imports of
-//! their own. What a module and its own submodules take from each other does not count: they are one unit. Tests, macros and
-//! generated files are left out.
+//! their own. What a module and its own submodules take from each other does not count: they are one unit. Tests, generated files
+//! and the definitions of macros are left out; the arguments of macros count.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
-use std::path::Path;
+use std::path::{Path, PathBuf};
+use std::sync::LazyLock;
 
 use anyhow::{Context, Result};
 use petgraph::algo::tarjan_scc;
 use petgraph::graphmap::DiGraphMap;
+use regex::Regex;
 use syn::visit::Visit;
 
 use super::{is_generated, relative, walk};
@@ -18,20 +20,18 @@ use crate::run::root;
 /// The most files that a circle may have.
 const LARGEST: usize = 5;
 
+/// A path of several segments as a token stream prints it.
+static PATH: LazyLock<Regex> = LazyLock::new(|| Regex::new(r"\w+(?: :: \w+)+").expect("a valid pattern"));
+
 /// Every circle that is larger than [`LARGEST`].
 pub(super) fn problems() -> Result<Vec<String>> {
-    let mut problems = Vec::new();
+    let mut sources: Vec<PathBuf> = vec![root().join("xtask/src")];
     for entry in std::fs::read_dir(root().join("crates"))? {
-        let krate = Crate::read(&entry?.path().join("src"))?;
-        for circle in krate.circles() {
-            if circle.len() > LARGEST {
-                problems.push(format!(
-                    "{} files import each other in a circle: {}",
-                    circle.len(),
-                    circle.join(", ")
-                ));
-            }
-        }
+        sources.push(entry?.path().join("src"));
+    }
+    let mut problems = Vec::new();
+    for source in sources {
+        problems.extend(Crate::read(&source)?.problems());
     }
     Ok(problems)
 }
@@ -73,6 +73,14 @@ impl Crate {
         Ok(found)
     }
 
+    fn problems(&self) -> Vec<String> {
+        let circles = self.circles().into_iter().filter(|circle| circle.len() > LARGEST);
+        let message = |circle: Vec<&str>| {
+            format!("{} files import each other in a circle: {}", circle.len(), circle.join(", "))
+        };
+        circles.map(message).collect()
+    }
+
     fn circles(&self) -> Vec<Vec<&str>> {
         let mut graph = DiGraphMap::<&ModulePath, ()>::new();
         for (from, module) in &self.modules {
@@ -94,8 +102,9 @@ impl Crate {
     fn targets<'a>(&'a self, from: &ModulePath, module: &Module) -> BTreeSet<&'a ModulePath> {
         let local: HashMap<_, _> = module.imports.iter().map(|(name, path)| (name.as_str(), path)).collect();
         let mut targets = BTreeSet::new();
-        for (_, path) in &module.imports {
-            targets.extend(self.defining(from, path, 0).filter(|found| !self.is_module(from, path, found)));
+        for (name, path) in &module.imports {
+            let is_used = |found: &&ModulePath| name == "*" || !self.is_module(from, path, found);
+            targets.extend(self.defining(from, path, 0).filter(is_used));
         }
         for path in &module.paths {
             let whole = match local.get(path[0].as_str()) {
@@ -107,7 +116,7 @@ impl Crate {
         targets
     }
 
-    /// Whether an import names a module itself; what is used of it counts instead.
+    /// Whether an import names a module itself. Then the uses of the module count, not the import.
     fn is_module(&self, from: &ModulePath, path: &[String], found: &ModulePath) -> bool {
         self.absolute(from, path).is_some_and(|whole| whole == *found)
     }
@@ -177,7 +186,9 @@ impl<'ast> Visit<'ast> for Module {
             return;
         }
         self.items.extend(name.map(ToString::to_string));
-        syn::visit::visit_item(self, item);
+        if !matches!(item, Item::Macro(item) if item.mac.path.is_ident("macro_rules")) {
+            syn::visit::visit_item(self, item);
+        }
     }
 
     fn visit_item_use(&mut self, item: &'ast syn::ItemUse) {
@@ -194,6 +205,13 @@ impl<'ast> Visit<'ast> for Module {
             self.paths.push(path.segments.iter().map(|segment| segment.ident.to_string()).collect());
         }
         syn::visit::visit_path(self, path);
+    }
+
+    fn visit_macro(&mut self, item: &'ast syn::Macro) {
+        let arguments = item.tokens.to_string();
+        let paths = PATH.find_iter(&arguments).map(|path| path.as_str());
+        self.paths.extend(paths.map(|path| path.split(" :: ").map(str::to_owned).collect()));
+        syn::visit::visit_macro(self, item);
     }
 }
 
@@ -241,7 +259,7 @@ fn module_path(file: &Path) -> Option<ModulePath> {
 mod tests {
     use super::*;
 
-    fn of(files: &[(&str, &str)]) -> Vec<Vec<String>> {
+    fn read(files: &[(&str, &str)]) -> (tempfile::TempDir, Crate) {
         let folder = tempfile::tempdir().expect("a directory");
         for (name, text) in files {
             let path = folder.path().join(name);
@@ -249,6 +267,11 @@ mod tests {
             std::fs::write(path, text).expect("a file");
         }
         let krate = Crate::read(folder.path()).expect("a crate");
+        (folder, krate)
+    }
+
+    fn circles_of(files: &[(&str, &str)]) -> Vec<Vec<String>> {
+        let (folder, krate) = read(files);
         let short =
             |name: &str| Path::new(name).strip_prefix(folder.path()).expect("inside").display().to_string();
         krate.circles().into_iter().map(|circle| circle.into_iter().map(short).collect()).collect()
@@ -267,7 +290,7 @@ mod tests {
         let inner = ("b/inner.rs", "pub struct B;\nfn f() { crate::c::run(); }");
         let c = ("c.rs", "use crate::{a, d};\npub fn run() { let _: Option<a::A> = None; d::end(); }");
         let d = ("d.rs", "pub fn end() {}\n#[cfg(test)]\nmod tests { use crate::a::A; }");
-        assert_eq!(of(&[lib, a, b, inner, c, d]), [["a.rs", "b/inner.rs", "c.rs"]]);
+        assert_eq!(circles_of(&[lib, a, b, inner, c, d]), [["a.rs", "b/inner.rs", "c.rs"]]);
     }
 
     #[test]
@@ -276,6 +299,34 @@ mod tests {
         let a = ("a/mod.rs", "mod x;\nmod y;\npub use x::*;\npub use y::Y;");
         let x = ("a/x.rs", "use super::Y;\npub struct X(Y);");
         let y = ("a/y.rs", "pub struct Y;");
-        assert_eq!(of(&[lib, a, x, y]), Vec::<Vec<String>>::new());
+        assert_eq!(circles_of(&[lib, a, x, y]), Vec::<Vec<String>>::new());
+    }
+
+    #[test]
+    fn a_circle_runs_through_globs_and_arguments_of_macros() {
+        let lib = ("lib.rs", "mod a;\nmod b;\nmod c;");
+        let a = ("a.rs", "use crate::b::*;\npub struct A(B);");
+        let b = ("b.rs", "use crate::c;\npub struct B;\nfn f() { run!(x, || c::call(1)); }");
+        let c = ("c.rs", "pub fn call(_: u8) { println!(\"{:?}\", crate::a::A::new()); }");
+        assert_eq!(circles_of(&[lib, a, b, c]), [["a.rs", "b.rs", "c.rs"]]);
+        let definition = ("c.rs", "pub fn call(_: u8) {}\nmacro_rules! run { () => { crate::a::A::new() } }");
+        assert_eq!(circles_of(&[lib, a, b, definition]), Vec::<Vec<String>>::new());
+    }
+
+    #[test]
+    fn a_circle_of_six_files_is_a_problem() {
+        let circle = |length: usize| {
+            let mut files: Vec<_> = (0..length)
+                .map(|file| {
+                    (format!("m{file}.rs"), format!("use crate::m{}::T;\npub struct T;", (file + 1) % length))
+                })
+                .collect();
+            files.push(("lib.rs".to_owned(), (0..length).map(|file| format!("mod m{file};")).collect()));
+            let files: Vec<_> = files.iter().map(|(name, text)| (name.as_str(), text.as_str())).collect();
+            read(&files).1.problems()
+        };
+        assert_eq!(circle(LARGEST), Vec::<String>::new());
+        let problems = circle(LARGEST + 1);
+        assert!(matches!(&problems[..], [one] if one.starts_with("6 files")), "{problems:?}");
     }
 }

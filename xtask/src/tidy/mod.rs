@@ -1,7 +1,8 @@
-//! House rules as tests: dependency edges, import circles, names, vocabulary, file sizes, bans, links, references to
-//! specifications and to tests.
+//! House rules as tests: dependency edges, import circles, names, vocabulary, file sizes, bans, what documents say of the tree,
+//! references to specifications and to tests.
 
 mod circles;
+mod documents;
 mod proofs;
 mod references;
 mod vocabulary;
@@ -84,7 +85,7 @@ fn problems() -> Result<Vec<String>> {
     let mut problems = edges()?;
     problems.extend(names()?);
     problems.extend(openings()?);
-    problems.extend(links()?);
+    problems.extend(documents::problems()?);
     problems.extend(references::problems()?);
     problems.extend(proofs::problems()?);
     problems.extend(circles::problems()?);
@@ -213,27 +214,6 @@ fn openings() -> Result<Vec<String>> {
     Ok(problems)
 }
 
-/// Relative links of the documents lead somewhere.
-fn links() -> Result<Vec<String>> {
-    let mut documents = Vec::new();
-    walk(&root().join("docs"), "md", &mut documents)?;
-    walk(&root().join("examples"), "md", &mut documents)?;
-    documents.extend(["README.md", "ARCHITECTURE.md", "CHANGELOG.md"].map(|name| root().join(name)));
-    let mut problems = Vec::new();
-    for document in documents {
-        let text = std::fs::read_to_string(&document).with_context(|| document.display().to_string())?;
-        let folder = document.parent().expect("a document lies in a folder");
-        for target in text.split("](").skip(1).filter_map(|rest| rest.split(')').next()) {
-            let file = target.split('#').next().unwrap_or_default();
-            let external = target.contains("://") || file.is_empty() || file.contains(char::is_whitespace);
-            if !external && !folder.join(file).exists() {
-                problems.push(format!("{}: link to {target} leads nowhere", document.display()));
-            }
-        }
-    }
-    Ok(problems)
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -251,10 +231,5 @@ mod tests {
     #[test]
     fn files_say_what_lives_in_them() {
         assert_eq!(openings().expect("sources"), Vec::<String>::new());
-    }
-
-    #[test]
-    fn links_lead_somewhere() {
-        assert_eq!(links().expect("documents"), Vec::<String>::new());
     }
 }

@@ -12,11 +12,19 @@ use crate::run::root;
 const SPECIFICATIONS: &str = "docs/spec";
 
 /// Where references are looked for, besides [`DOCUMENTS`].
-const FOLDERS: [&str; 9] =
-    ["crates", "docs", "proto", "xtask", "interop", "fuzz", "benches", "examples", "deploy"];
-const DOCUMENTS: [&str; 3] = ["README.md", "ARCHITECTURE.md", "CHANGELOG.md"];
-const EXTENSIONS: [&str; 14] =
-    ["rs", "md", "proto", "sql", "go", "py", "sh", "ps1", "toml", "tf", "yaml", "json", "txt", "js"];
+const FOLDERS: [&str; 11] = [
+    ".github", "benches", "crates", "deploy", "docs", "examples", "fuzz", "interop", "proto", "tools",
+    "xtask",
+];
+const DOCUMENTS: [&str; 6] =
+    [".ci/run", "ARCHITECTURE.md", "CHANGELOG.md", "CONTRIBUTING.md", "Cargo.toml", "README.md"];
+const EXTENSIONS: [&str; 20] = [
+    "conf", "css", "go", "html", "js", "json", "md", "proto", "ps1", "py", "rs", "service", "sh", "sql",
+    "tf", "toml", "tpl", "txt", "yaml", "yml",
+];
+
+/// Names of standards that look like rules.
+const STANDARDS: [&str; 6] = ["AES", "ECMA", "ISO", "SHA", "SSH", "UTF"];
 
 /// A section's number or a rule's id.
 const ITEM: &str = r"(?:[0-9]+(?:\.[0-9]+)*|[A-Z]{2,4}-[0-9]+)\b";
@@ -93,10 +101,10 @@ impl Specifications {
         self.0.values().any(|known| known.contains(rule))
     }
 
-    /// The words before the numbers of all rules; others (of hashes, encodings) are not ours.
-    fn prefixes(&self) -> BTreeSet<&str> {
+    /// Whether some rule begins with this word.
+    fn has_prefix(&self, prefix: &str) -> bool {
         let rules = self.0.values().flatten().filter(|item| is_rule(item));
-        rules.filter_map(|rule| rule.split('-').next()).collect()
+        rules.filter_map(|rule| rule.split('-').next()).any(|known| known == prefix)
     }
 }
 
@@ -118,18 +126,20 @@ struct Finder {
     own: Regex,
     rule: Regex,
     item: Regex,
+    /// A name with a hyphen and a section's number.
+    section: Regex,
 }
 
 impl Finder {
     fn new(specifications: &Specifications) -> Result<Self> {
         let names: Vec<_> = specifications.0.keys().map(|name| regex::escape(name)).collect();
         let items = format!(r"({ITEM}(?:(?:, and |, or |, | and | or | to |–){ITEM})*)");
-        let prefixes: Vec<_> = specifications.prefixes().into_iter().collect();
         Ok(Self {
             named: Regex::new(&format!(r"(?i:\b({}))(?:\.md)? (?:sections? )?{items}", names.join("|")))?,
             own: Regex::new(&format!(r"\bsections? {items}"))?,
-            rule: Regex::new(&format!(r"\b(?:{})-[0-9]+\b", prefixes.join("|")))?,
+            rule: Regex::new(r"\b([A-Z]{2,5})-[0-9]+\b")?,
             item: Regex::new(ITEM)?,
+            section: Regex::new(r"\b([a-z]+(?:-[a-z]+)+) [0-9]+\.[0-9]+\b")?,
         })
     }
 
@@ -163,9 +173,20 @@ impl Finder {
                 }
             }
         }
-        for rule in self.rule.find_iter(&prose.text) {
-            if !specifications.has_rule(rule.as_str()) {
-                found.insert((prose.line(rule.start()), rule.as_str().to_owned()));
+        for captures in self.rule.captures_iter(&prose.text) {
+            let (rule, prefix) = (captures.get_match(), &captures[1]);
+            let line = prose.line(rule.start());
+            // Elsewhere than in comments an unknown word before a number is no rule.
+            let is_cited =
+                specifications.has_prefix(prefix) || (prose.is_comment(line) && !STANDARDS.contains(&prefix));
+            if is_cited && !specifications.has_rule(rule.as_str()) {
+                found.insert((line, rule.as_str().to_owned()));
+            }
+        }
+        for captures in self.section.captures_iter(&prose.text) {
+            let line = prose.line(captures.get_match().start());
+            if prose.is_comment(line) && !specifications.0.contains_key(&captures[1]) {
+                found.insert((line, captures[0].to_owned()));
             }
         }
         found.into_iter().collect()
@@ -254,7 +275,13 @@ mod tests {
         assert_eq!(unresolved("\n\n/// Refused (ORD-7)."), ["3: ORD-7"]);
         assert_eq!(unresolved("/// ORD-1 to ORD-5"), ["1: ORD-5"]);
         assert_eq!(unresolved("/// stock ORD-1"), ["1: stock ORD-1"]);
-        assert_eq!(unresolved("/// order-book NEW-1"), ["1: order-book NEW-1"]);
+        assert_eq!(unresolved("/// order-book NEW-1"), ["1: NEW-1", "1: order-book NEW-1"]);
+        assert_eq!(unresolved("// Refused (PAY-3).\nlet zone = \"EU-1\";"), ["1: PAY-3"]);
+    }
+
+    #[test]
+    fn a_section_of_an_unknown_document_is_told() {
+        assert_eq!(unresolved("// As pay-desk 2.1 says.\nrun(\"musl-libc 1.2\");"), ["1: pay-desk 2.1"]);
     }
 
     #[test]

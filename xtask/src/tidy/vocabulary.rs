@@ -1,4 +1,4 @@
-//! The vocabulary of `docs/glossary.md`: words that were replaced do not come back.
+//! The vocabulary of `docs/glossary.md`: words that were replaced do not come back, neither in texts nor as names of files.
 
 use std::path::Path;
 
@@ -8,23 +8,26 @@ use regex::Regex;
 use super::{references, relative};
 use crate::run::root;
 
-const GLOSSARY: &str = "docs/glossary.md";
+pub(super) const GLOSSARY: &str = "docs/glossary.md";
 /// The heading in the glossary under which the retired words stand, each in the first column of a table.
-const HEADING: &str = "## Retired words";
+pub(super) const HEADING: &str = "## Retired words";
 
-/// Every place of the tree where a retired word stands.
+/// Every place of the tree where a retired word is.
 pub(super) fn problems() -> Result<Vec<String>> {
     let glossary = std::fs::read_to_string(root().join(GLOSSARY)).context(GLOSSARY)?;
     let retired = Retired::read(&glossary)?;
     let mut problems = Vec::new();
     for path in references::sources()? {
         let shown = relative(&path);
-        let tells_history = shown == Path::new(GLOSSARY) || shown == Path::new("CHANGELOG.md");
-        if tells_history || shown.components().any(|part| part.as_os_str() == "corpus") {
+        if shown == Path::new(GLOSSARY) || shown.components().any(|part| part.as_os_str() == "corpus") {
             continue;
         }
-        for (line, word) in retired.find(&references::read(&path)?) {
-            problems.push(format!("{}:{line}: {word:?} is a retired word: see {GLOSSARY}", shown.display()));
+        let name = shown.display().to_string();
+        let in_name = retired.find(&name).into_iter().map(|(_, word)| (0, word.to_owned()));
+        let text = references::read(&path)?;
+        let in_text = retired.find(&text).into_iter().map(|(line, word)| (line, word.to_owned()));
+        for (line, word) in in_name.chain(in_text) {
+            problems.push(format!("{name}:{line}: {word:?} is a retired word: see {GLOSSARY}"));
         }
     }
     Ok(problems)
@@ -70,6 +73,7 @@ mod tests {
         let retired = Retired::read(glossary).expect("a glossary");
         let text = "a fine Zork\nZorked\nfar accounts";
         assert_eq!(retired.find(text), [(1, "Zork"), (3, "far accounts")]);
+        assert_eq!(retired.find("crates/x/src/Zork.rs"), [(1, "Zork")], "a file may not be called so either");
     }
 
     #[test]
