@@ -77,7 +77,7 @@ pub async fn token(
             match oauth_client.refresh(provider, &link.tokens.refresh).await {
                 Ok(grant) => link = refreshed(app, link, grant).await?,
                 Err(Error::Refused(why)) => {
-                    tracing::info!(user_id = %user, provider = provider.id, why, "the provider revoked a connected external authentication account");
+                    tracing::info!(user_id = %user, provider = provider.id, reason = why, "the provider revoked a connected external authentication account");
                     links::update_failed(&mut app.store.single().await?, &link, &why).await?;
                     // Another server may have refreshed it.
                     let Some(newest) = known(app, user, &provider.id).await? else { return Ok(Ok(None)) };

@@ -138,7 +138,7 @@ pub async fn try_claim(
             Ok(()) => {
                 // The job is claimed, so a failure from here on must not return an error.
                 if let Err(error) = queue_tables::clean_up(tx, job.id, now).await {
-                    tracing::warn!(job = %job.id, %error, "empty rows of the queue could not be removed");
+                    tracing::warn!(job_id = %job.id, %error, "empty rows of the queue could not be removed");
                 }
                 return Ok(ClaimOutcome::Job(ClaimedJob { job: job.id, more }));
             }

@@ -49,7 +49,7 @@ pub(crate) fn run(ctx: &Context, args: Args) -> anyhow::Result<()> {
         verbose: ctx.global.verbose,
     })?;
     if let Some(error) = problem {
-        tracing::warn!(directory = %log_dir.display(), %error, "the agent's log cannot be written to a file");
+        tracing::warn!(dir = %log_dir.display(), %error, "the agent's log cannot be written to a file");
     }
     for flag in args.unsupported.given() {
         tracing::warn!(flag, "this agent does not support a flag that was given; it has no effect");
