@@ -173,12 +173,9 @@ impl From<coder_store::Error> for Error {
     }
 }
 
-/// Cuts at most `limit` bytes without splitting a character.
+/// Truncates a text to at most `limit` bytes, at the end of a character.
 fn cut(text: &mut String, limit: usize) {
-    if text.len() > limit {
-        let end = (0..=limit).rev().find(|at| text.is_char_boundary(*at)).unwrap_or(0);
-        text.truncate(end);
-    }
+    text.truncate(text.floor_char_boundary(limit));
 }
 
 fn compact(body: &mut ErrorBody) {

@@ -26,8 +26,8 @@ pub async fn fail(session: &Session, request: &FailedJob) -> Result<(), Refusal>
     let holder = session.holder(job);
     let digest = digest(request);
     let (mut error, mut code) = (request.error.clone(), request.error_code.clone());
-    cut(&mut error, ERROR_BYTES);
-    cut(&mut code, CODE_BYTES);
+    error.truncate(error.floor_char_boundary(ERROR_BYTES));
+    code.truncate(code.floor_char_boundary(CODE_BYTES));
     let saved = match &request.r#type {
         Some(failed_job::Type::WorkspaceBuild(build)) => build.clone(),
         _ => failed_job::WorkspaceBuild::default(),
@@ -73,12 +73,4 @@ pub async fn fail(session: &Session, request: &FailedJob) -> Result<(), Refusal>
     }
     tracing::info!(job_id = %job, daemon_id = %daemon, code, "job failed");
     Ok(())
-}
-
-/// Truncates a text at a character boundary.
-fn cut(text: &mut String, bytes: usize) {
-    if text.len() > bytes {
-        let end = (0..=bytes).rev().find(|at| text.is_char_boundary(*at)).unwrap_or(0);
-        text.truncate(end);
-    }
 }
