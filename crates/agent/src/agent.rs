@@ -25,10 +25,10 @@ const FIRST_DELAY: Duration = Duration::from_millis(100);
 const MAX_DELAY: Duration = Duration::from_secs(10);
 /// An agent often starts before the build that made it has ended, and until then the server does not know its token. So a young agent tries
 /// again soon.
-const YOUTH: Duration = Duration::from_secs(10);
-const MAX_DELAY_IN_YOUTH: Duration = Duration::from_millis(150);
-/// A connection that lasted this long was a good one.
-const GOOD: Duration = Duration::from_secs(30);
+const EARLY_PHASE: Duration = Duration::from_secs(10);
+const MAX_EARLY_DELAY: Duration = Duration::from_millis(150);
+/// A connection that lasted this long resets the delay.
+const STABLE_AFTER: Duration = Duration::from_secs(30);
 /// How long sessions may take to end, and how long the last reports.
 const END_TIMEOUT: Duration = Duration::from_secs(5);
 /// How often a lasting problem is logged.
@@ -155,15 +155,15 @@ async fn connect(connections: &Connections) {
             tracing::warn!(error = problem, "no connection to the server; it is tried again");
             warned = Some((problem, Instant::now()));
         }
-        if began.elapsed() >= GOOD {
+        if began.elapsed() >= STABLE_AFTER {
             backoff.reset();
         }
         if let Some(network) = connections.network.get() {
             network.tick().await;
         }
         let delay = backoff.next_delay();
-        let is_young = start.elapsed() < YOUTH;
-        tokio::time::sleep(if is_young { delay.min(MAX_DELAY_IN_YOUTH) } else { delay }).await;
+        let is_early = start.elapsed() < EARLY_PHASE;
+        tokio::time::sleep(if is_early { delay.min(MAX_EARLY_DELAY) } else { delay }).await;
     }
 }
 

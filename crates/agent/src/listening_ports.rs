@@ -9,9 +9,9 @@ use serde::Serialize;
 use tokio::time::Instant;
 
 /// Ports below are not shown.
-const LEAST: u16 = 9;
+const MIN_PORT: u16 = 9;
 /// How long a list is used again.
-const CACHED: Duration = Duration::from_secs(1);
+const CACHE_TIME: Duration = Duration::from_secs(1);
 /// The state of a socket that listens.
 const LISTEN: &str = "0A";
 
@@ -33,7 +33,7 @@ impl ListeningPorts {
     /// The ports now, or at most a second ago.
     pub(crate) async fn list(&self) -> Vec<ListeningPort> {
         if let Some((at, ports)) = &*self.cached.lock()
-            && at.elapsed() < CACHED
+            && at.elapsed() < CACHE_TIME
         {
             return ports.clone();
         }
@@ -94,7 +94,7 @@ fn read_table(text: &str) -> Vec<(u64, u16)> {
         let fields: Vec<_> = line.split_whitespace().collect();
         let (local, state, inode) = (fields.get(1)?, fields.get(3)?, fields.get(9)?);
         let port = u16::from_str_radix(local.rsplit_once(':')?.1, 16).ok()?;
-        (*state == LISTEN && port >= LEAST).then_some((inode.parse().ok()?, port))
+        (*state == LISTEN && port >= MIN_PORT).then_some((inode.parse().ok()?, port))
     };
     text.lines().skip(1).filter_map(row).collect()
 }

@@ -17,7 +17,7 @@ use crate::state::AgentState;
 /// The interval when the server names none.
 const DEFAULT_INTERVAL: Duration = Duration::from_secs(30);
 /// The shortest interval.
-const LEAST_INTERVAL: Duration = Duration::from_millis(100);
+const MIN_INTERVAL: Duration = Duration::from_millis(100);
 
 /// What was reported of each peer. It outlives connections, so that nothing is counted twice.
 #[derive(Debug, Default)]
@@ -68,7 +68,7 @@ pub(crate) async fn run(
     loop {
         let interval = answer.report_interval.and_then(|interval| Duration::try_from(interval).ok());
         let interval = interval.filter(|interval| !interval.is_zero()).unwrap_or(DEFAULT_INTERVAL);
-        tokio::time::sleep(interval.max(LEAST_INTERVAL)).await;
+        tokio::time::sleep(interval.max(MIN_INTERVAL)).await;
         let traffic = network.node.all_traffic();
         let latency = network.median_latency().await;
         let stats = stats(state, counters.delta(&traffic), latency);

@@ -10,7 +10,7 @@ use jiff::tz::TimeZone;
 const MACHINE: &str = "/etc/localtime";
 const DATABASE: &str = "/usr/share/zoneinfo";
 /// The largest file of the database has 4 KiB.
-const LONGEST: u64 = 256 << 10;
+const MAX_BYTES: u64 = 256 << 10;
 
 /// The zone, and the problem when `TZ` names one that is not known; it is UTC then, as in every other program.
 pub(crate) fn find(variable: Option<OsString>) -> (TimeZone, Option<String>) {
@@ -40,7 +40,7 @@ fn find_in(variable: Option<OsString>, machine: &Path, database: &Path) -> (Time
 
 fn read(path: &Path) -> Option<TimeZone> {
     let mut bytes = Vec::new();
-    std::fs::File::open(path).ok()?.take(LONGEST).read_to_end(&mut bytes).ok()?;
+    std::fs::File::open(path).ok()?.take(MAX_BYTES).read_to_end(&mut bytes).ok()?;
     TimeZone::tzif("Local", &bytes).ok()
 }
 

@@ -150,7 +150,7 @@ impl Context {
     }
 
     /// Asks again about an organization at the next opportunity, for example after a call about it failed.
-    pub(crate) fn doubt_organization(&self, access: &Access, name: &str) {
+    pub(crate) fn forget_organization(&self, access: &Access, name: &str) {
         self.organizations.lock().remove(&(access.identity(), name.to_owned()));
     }
 }

@@ -60,11 +60,7 @@ fn fit(prefix: &str, text: &str, suffix: &str, limit: usize) -> String {
 /// `prefix`, the beginning of `shown`, the hash of `text`, `suffix`.
 fn cut(prefix: &str, shown: &str, text: &str, suffix: &str, limit: usize) -> String {
     let room = limit.saturating_sub(prefix.len() + suffix.len() + 9);
-    let mut end = room.min(shown.len());
-    while !shown.is_char_boundary(end) {
-        end -= 1;
-    }
-    let shown = shown[..end].trim_end_matches(['-', '.']);
+    let shown = shown[..shown.floor_char_boundary(room)].trim_end_matches(['-', '.']);
     format!("{prefix}{shown}-{}{suffix}", hash8(text))
 }
 

@@ -102,13 +102,13 @@ impl Session {
         tracing::debug!(exit_code = end.code, reason = end.reason, "an SSH session ended");
         // 255 and the other codes are the same as unsigned numbers.
         let code = u32::try_from(end.code).unwrap_or(255);
-        let farewell = async {
+        let closing = async {
             // The client may be gone.
             let _ = handle.exit_status_request(id, code).await;
             let _ = handle.eof(id).await;
             let _ = handle.close(id).await;
         };
-        ended.run_until_cancelled(farewell).await;
+        ended.run_until_cancelled(closing).await;
         state.connection_reports.disconnected(reported, clock.now(), end.code, &end.reason);
     }
 

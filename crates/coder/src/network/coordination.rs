@@ -25,7 +25,7 @@ const MAX_DELAY: Duration = Duration::from_secs(10);
 const REQUESTS: usize = 32;
 const RESPONSES: usize = 512;
 /// How long the server may take to answer a disconnect.
-const FAREWELL: Duration = Duration::from_secs(1);
+const DISCONNECT_TIMEOUT: Duration = Duration::from_secs(1);
 /// How long a resume token is kept when the server does not say.
 const REFRESH_AFTER: Duration = Duration::from_secs(3600);
 /// What the server says to a peer that may not take part.
@@ -128,7 +128,7 @@ async fn follow(
         () = stop.cancelled() => Ended::Stopped,
     };
     if matches!(ended, Ended::Stopped) {
-        let _ = timeout(FAREWELL, controller.disconnect(&requests, &mut responses)).await;
+        let _ = timeout(DISCONNECT_TIMEOUT, controller.disconnect(&requests, &mut responses)).await;
     }
     call.abort();
     ended

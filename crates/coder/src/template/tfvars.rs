@@ -55,7 +55,7 @@ impl<'a> Reader<'a> {
         self.text[..self.at].matches('\n').count() + 1
     }
 
-    fn eat(&mut self, token: &str) -> bool {
+    fn consume(&mut self, token: &str) -> bool {
         let found = self.rest().starts_with(token);
         if found {
             self.at += token.len();
@@ -77,7 +77,7 @@ impl<'a> Reader<'a> {
             self.until(|c| !(c == ' ' || c == '\t' || c == '\r' || (lines && c == '\n')));
             if self.rest().starts_with('#') || self.rest().starts_with("//") {
                 self.until(|c| c == '\n');
-            } else if self.eat("/*") {
+            } else if self.consume("/*") {
                 let rest = self.rest();
                 self.at += rest.find("*/").map_or(rest.len(), |end| end + 2);
             }
@@ -90,7 +90,7 @@ impl<'a> Reader<'a> {
     fn pair(&mut self) -> anyhow::Result<(String, String)> {
         let name = self.name()?;
         self.skip(false);
-        if !self.eat("=") {
+        if !self.consume("=") {
             bail!("expected `=` after {name:?}");
         }
         self.skip(false);
@@ -140,39 +140,39 @@ impl<'a> Reader<'a> {
     }
 
     fn list(&mut self, depth: usize) -> anyhow::Result<Value> {
-        self.eat("[");
+        self.consume("[");
         let mut items = Vec::new();
         loop {
             self.skip(true);
-            if self.eat("]") {
+            if self.consume("]") {
                 return Ok(Value::Array(items));
             }
             items.push(self.value(depth + 1)?);
             self.skip(true);
-            if !self.eat(",") && self.peek() != Some(']') {
+            if !self.consume(",") && self.peek() != Some(']') {
                 bail!("expected `,` or `]` in a list");
             }
         }
     }
 
     fn map(&mut self, depth: usize) -> anyhow::Result<Value> {
-        self.eat("{");
+        self.consume("{");
         let mut entries = Map::new();
         loop {
             self.skip(true);
-            if self.eat("}") {
+            if self.consume("}") {
                 return Ok(Value::Object(entries));
             }
             let name = self.name()?;
             self.skip(false);
-            if !self.eat("=") && !self.eat(":") {
+            if !self.consume("=") && !self.consume(":") {
                 bail!("expected `=` after {name:?}");
             }
             self.skip(false);
             let value = self.value(depth + 1)?;
             entries.insert(name, value);
             self.skip(true);
-            self.eat(",");
+            self.consume(",");
             if self.peek().is_none() {
                 bail!("a map is not closed");
             }
@@ -180,7 +180,7 @@ impl<'a> Reader<'a> {
     }
 
     fn quoted(&mut self) -> anyhow::Result<String> {
-        self.eat("\"");
+        self.consume("\"");
         let mut text = String::new();
         loop {
             let Some(c) = self.peek() else { bail!("a text is not closed") };
@@ -193,8 +193,8 @@ impl<'a> Reader<'a> {
                     bail!("templates are not allowed in variable files")
                 }
                 // `$${` and `%%{` stand for themselves without the first character.
-                '$' if self.eat("${") => text.push_str("${"),
-                '%' if self.eat("%{") => text.push_str("%{"),
+                '$' if self.consume("${") => text.push_str("${"),
+                '%' if self.consume("%{") => text.push_str("%{"),
                 other => text.push(other),
             }
         }
@@ -219,13 +219,13 @@ impl<'a> Reader<'a> {
     }
 
     fn here_document(&mut self) -> anyhow::Result<String> {
-        if !self.eat("<<") {
+        if !self.consume("<<") {
             bail!("expected a value");
         }
-        let indented = self.eat("-");
+        let indented = self.consume("-");
         let marker = self.until(|c| c == '\n').trim();
         let mut lines = Vec::new();
-        while self.eat("\n") {
+        while self.consume("\n") {
             let line = self.until(|c| c == '\n');
             if line.trim() == marker && !marker.is_empty() {
                 let margin = |line: &&str| line.len() - line.trim_start().len();

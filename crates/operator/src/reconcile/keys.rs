@@ -293,7 +293,7 @@ impl Pass<'_> {
         match made {
             Ok(key) => Ok(key.expose().to_owned()),
             Err(error) => {
-                self.ctx.doubt_organization(&reached.access, &self.resource.spec.organization_name);
+                self.ctx.forget_organization(&reached.access, &self.resource.spec.organization_name);
                 Err(Failure::server(&format!("make the provisioner key {:?}", pending.name), &error))
             }
         }

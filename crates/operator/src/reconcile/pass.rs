@@ -233,7 +233,7 @@ impl<'a> Pass<'a> {
                 self.find(finding);
             }
             Err((reason, message)) => {
-                self.ctx.doubt_organization(&reached.access, name);
+                self.ctx.forget_organization(&reached.access, name);
                 let finding = Finding::no(ENTITLED, reason, message.clone());
                 return Err(Failure::new(finding, Retry::After(Duration::from_secs(120))));
             }

@@ -16,7 +16,7 @@ pub(crate) async fn listen(connection: &Connection, held_jobs: &HeldJobs, shutdo
         match connection.extensions().notifications().await {
             Ok(mut notifications) => {
                 while let Ok(Some(notification)) = notifications.next().await {
-                    obey(notification.notification, held_jobs, shutdown);
+                    apply(notification.notification, held_jobs, shutdown);
                 }
             }
             Err(error) => tracing::debug!(%error, "the server sends no notifications"),
@@ -27,7 +27,7 @@ pub(crate) async fn listen(connection: &Connection, held_jobs: &HeldJobs, shutdo
     std::future::pending().await
 }
 
-fn obey(notification: Option<Notification>, held_jobs: &HeldJobs, shutdown: &Shutdown) {
+fn apply(notification: Option<Notification>, held_jobs: &HeldJobs, shutdown: &Shutdown) {
     match notification {
         Some(Notification::Drain(drain)) => {
             tracing::info!(target: "provisioner", reason = drain.reason, "the server asks the daemon to drain");

@@ -14,7 +14,7 @@ pub const COOKIE: &str = "coder_signed_app_token";
 /// How long a token is valid. A right that has ended ends after this at the latest.
 pub const LIFETIME: SignedDuration = SignedDuration::from_mins(1);
 /// Longer tokens are not read.
-const LONGEST: usize = 8 << 10;
+const MAX_BYTES: usize = 8 << 10;
 /// Tokens of one request that are tried: paths of apps may contain each other.
 const TRIED: usize = 4;
 
@@ -114,7 +114,7 @@ impl Grants {
         request: &AppRequest,
         now: Timestamp,
     ) -> Option<Grant> {
-        let grants = tokens.take(TRIED).filter_map(|token| self.0.read::<Grant>(token, LONGEST).ok());
+        let grants = tokens.take(TRIED).filter_map(|token| self.0.read::<Grant>(token, MAX_BYTES).ok());
         grants.filter(|grant| grant.exp > now.as_second()).find(|grant| grant.request == *request)
     }
 }

@@ -17,7 +17,7 @@ const TAG_BYTES: usize = 16;
 /// Before and after the current time, since servers of a deployment have clocks of their own.
 const TOLERANCE: SignedDuration = SignedDuration::from_mins(1);
 /// Longer texts are not read.
-const LONGEST: usize = 4 << 10;
+const MAX_BYTES: usize = 4 << 10;
 const ISSUER: &str = "coderd";
 const AUDIENCE: &str = "wsproxy";
 const KEY_ID: &str = "1";
@@ -83,7 +83,7 @@ impl KeySealer {
 
     /// Decrypts one that is valid now.
     pub(super) fn open(&self, text: &str, now: Timestamp) -> Result<Secret, InvalidSeal> {
-        if text.len() > LONGEST {
+        if text.len() > MAX_BYTES {
             return Err(InvalidSeal);
         }
         let parts: Vec<_> = text.split('.').collect();

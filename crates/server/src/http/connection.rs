@@ -27,7 +27,7 @@ use crate::config::{Limits, Proxies};
 pub type Service = BoxCloneSyncService<Request, Response, Infallible>;
 
 /// Time that an idle connection has for its graceful shutdown.
-const FAREWELL: Duration = Duration::from_secs(5);
+const CLOSE_TIMEOUT: Duration = Duration::from_secs(5);
 
 /// Credit of an HTTP/2 connection and of each of its streams, in bytes.
 const WINDOW: u32 = 256 << 10;
@@ -113,7 +113,7 @@ impl ConnectionService {
                 }
                 connection.as_mut().graceful_shutdown();
                 // A connection that does not end in time is dropped.
-                tokio::time::timeout(FAREWELL, connection).await.unwrap_or(Ok(()))
+                tokio::time::timeout(CLOSE_TIMEOUT, connection).await.unwrap_or(Ok(()))
             }
             () = self.stop.cancelled() => {
                 connection.as_mut().graceful_shutdown();

@@ -129,12 +129,12 @@ impl TextSocket {
             Some(None) => CloseFrame { code: CloseCode::Error, reason: "internal error".into() },
         };
         // The closing handshake: our close frame, then all frames of the peer until its close frame.
-        let farewell = async {
+        let closing = async {
             self.socket.close(Some(frame)).await?;
             while self.socket.next().await.transpose()?.is_some() {}
             Ok::<_, WsError>(())
         };
-        if let Err(error) = timeout(Duration::from_secs(5), farewell).await.unwrap_or(Ok(())) {
+        if let Err(error) = timeout(Duration::from_secs(5), closing).await.unwrap_or(Ok(())) {
             tracing::debug!(%error, "a peer disconnected without a closing handshake");
         }
     }

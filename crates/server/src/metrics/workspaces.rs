@@ -67,12 +67,12 @@ impl WorkspaceCounts {
                 counted
             }
         };
-        tell(registry, counted);
+        register_counts(registry, counted);
         Ok(())
     }
 }
 
-fn tell(registry: &mut Registry, counted: Counted) {
+fn register_counts(registry: &mut Registry, counted: Counted) {
     let by_status: Family<BuildStatusLabels, Gauge> = Family::default();
     for status in STATUSES {
         by_status.get_or_create(&BuildStatusLabels { status: status.to_owned() }).set(0);

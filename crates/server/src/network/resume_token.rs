@@ -13,7 +13,7 @@ use crate::authn::signed_token::{self, KEY_BYTES, TokenKey};
 /// How long a token is valid; clients get a new one at half of it.
 pub(super) const LIFETIME: SignedDuration = SignedDuration::from_hours(24);
 /// Longer texts are not read.
-const LONGEST: usize = 1024;
+const MAX_BYTES: usize = 1024;
 
 /// Makes and reads tokens.
 pub struct ResumeTokens(TokenKey);
@@ -46,7 +46,7 @@ impl ResumeTokens {
     /// # Errors
     /// [`InvalidToken`].
     pub fn read(&self, token: &str, user: UserId, now: Timestamp) -> Result<Option<Uuid>, InvalidToken> {
-        let claims: Claims = match self.0.read(token, LONGEST) {
+        let claims: Claims = match self.0.read(token, MAX_BYTES) {
             Ok(claims) => claims,
             Err(signed_token::InvalidToken::NoKey) => return Ok(None),
             Err(signed_token::InvalidToken::Forged) => return Err(InvalidToken),
@@ -81,7 +81,7 @@ mod tests {
         let stranger = ResumeTokens::new(&[8; 64]).issue(user, Uuid::new_v4(), now);
         let (parts, others): (Vec<_>, Vec<_>) = (token.split('.').collect(), stranger.split('.').collect());
         for bad in
-            [String::new(), format!("{}.{}.{}", parts[0], others[1], parts[2]), "x".repeat(LONGEST + 1)]
+            [String::new(), format!("{}.{}.{}", parts[0], others[1], parts[2]), "x".repeat(MAX_BYTES + 1)]
         {
             assert_eq!(tokens.read(&bad, user, now), Err(InvalidToken), "{bad}");
         }

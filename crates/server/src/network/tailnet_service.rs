@@ -31,7 +31,7 @@ const CALLS: usize = 16;
 /// How long a caller may take to begin a call, and to read an answer.
 const CALL_TIMEOUT: Duration = Duration::from_secs(30);
 /// How long calls have to tell the peer why its connection ends.
-const FAREWELL: Duration = Duration::from_secs(2);
+const CLOSE_TIMEOUT: Duration = Duration::from_secs(2);
 /// DRPC's code for a method that does not exist.
 const UNIMPLEMENTED: u64 = 12;
 
@@ -162,8 +162,8 @@ impl TailnetService {
         tracing::debug!(peer_id = %self.peer, reason, "a user's connection to the coordinator ended");
         if self.revoked.is_cancelled() {
             // The calls tell the peer and its partners.
-            let told = async { while calls.join_next().await.is_some() {} };
-            let _ = timeout(FAREWELL, told).await;
+            let finished = async { while calls.join_next().await.is_some() {} };
+            let _ = timeout(CLOSE_TIMEOUT, finished).await;
         }
         calls.shutdown().await;
         session.close().await;

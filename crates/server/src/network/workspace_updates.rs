@@ -24,7 +24,7 @@ use crate::context::App;
 use crate::events::Topic;
 
 /// Changes of this time are sent together, so that a busy deployment does not make each watcher read all the time.
-const GATHER: Duration = Duration::from_secs(1);
+const BATCH_DELAY: Duration = Duration::from_secs(1);
 /// Agents that one connection may reach.
 const AGENTS: usize = 4096;
 
@@ -181,7 +181,7 @@ pub(super) async fn serve(
         (sent, is_first) = (snapshot, false);
         let wait = async {
             changes.changed().await;
-            tokio::time::sleep(GATHER).await;
+            tokio::time::sleep(BATCH_DELAY).await;
         };
         let mut wait = std::pin::pin!(wait);
         loop {

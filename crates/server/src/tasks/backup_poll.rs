@@ -16,7 +16,7 @@ use crate::context::App;
 use crate::events::hint::Hint;
 
 /// A difference between wall clock and monotonic clock that counts as a change of the clock.
-const SET: SignedDuration = SignedDuration::from_secs(10);
+const CLOCK_JUMP: SignedDuration = SignedDuration::from_secs(10);
 
 /// Most changes that one pass reads.
 const CHANGES: i64 = 500;
@@ -35,7 +35,7 @@ impl Task for BackupPoll {
     const NAME: &'static str = "backup poll";
 
     async fn run(&mut self, app: &App) -> Result<(), coder_store::Error> {
-        if self.clock.is_set(app.now(), SET) {
+        if self.clock.is_set(app.now(), CLOCK_JUMP) {
             // Other servers judge daemons by the last-seen time, until they receive a heartbeat of this server.
             heartbeat::note_connected(app).await?;
         }

@@ -21,7 +21,7 @@ use crate::provisioning::rescue::end_job::end_job;
 const BATCH: i64 = 1000;
 
 /// A clock whose time differs by more than this from the time that passed was set.
-const SET: SignedDuration = SignedDuration::from_secs(30);
+const CLOCK_JUMP: SignedDuration = SignedDuration::from_secs(30);
 
 /// The task.
 #[derive(Debug, Default)]
@@ -35,7 +35,7 @@ impl Task for ReapJobs {
     async fn run(&mut self, app: &App) -> Result<(), Error> {
         let limits = app.config.provisioning.limits();
         let now = app.now();
-        if self.clock.is_set(now, SET) {
+        if self.clock.is_set(now, CLOCK_JUMP) {
             // After a jump of this clock, silence means nothing.
             tracing::warn!("the clock jumped: the time limits of jobs and daemons start again");
             app.scheduler.watch_from(now);

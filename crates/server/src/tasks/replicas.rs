@@ -20,13 +20,13 @@ use crate::provisioning::credentials::revoke;
 use crate::provisioning::session::presence;
 
 /// Interval of heartbeats, which also name the jobs that are followed here.
-const HELLO: Duration = Duration::from_secs(20);
+const HEARTBEAT_INTERVAL: Duration = Duration::from_secs(20);
 /// A connection that delivers no message for so long is dead: it would deliver this server's own heartbeats.
-const SILENT: Duration = Duration::from_secs(65);
+const SILENCE_TIMEOUT: Duration = Duration::from_secs(65);
 /// Hints of this time are sent in one message.
-const GATHER: Duration = Duration::from_millis(5);
-const FIRST_RETRY: Duration = Duration::from_millis(100);
-const LAST_RETRY: Duration = Duration::from_secs(10);
+const BATCH_DELAY: Duration = Duration::from_millis(5);
+const MIN_RETRY_DELAY: Duration = Duration::from_millis(100);
+const MAX_RETRY_DELAY: Duration = Duration::from_secs(10);
 
 /// Runs until the soft stop. On SQLite there is one server, and it returns at once.
 pub async fn run(app: &App) {
@@ -34,7 +34,7 @@ pub async fn run(app: &App) {
         return;
     }
     let own = app.events.outbox().own();
-    let mut backoff = Backoff::new(FIRST_RETRY, LAST_RETRY);
+    let mut backoff = Backoff::new(MIN_RETRY_DELAY, MAX_RETRY_DELAY);
     loop {
         let connected = async {
             let channel = app.store.channel(&channel_name(&app.deployment_id)).await?;
@@ -66,12 +66,12 @@ fn channel_name(deployment: &str) -> String {
 
 async fn send(app: &App, own: Uuid, mut notifier: Notifier) -> Result<(), Error> {
     let outbox = app.events.outbox();
-    let mut hello = interval(HELLO);
-    hello.set_missed_tick_behavior(MissedTickBehavior::Delay);
+    let mut heartbeat = interval(HEARTBEAT_INTERVAL);
+    heartbeat.set_missed_tick_behavior(MissedTickBehavior::Delay);
     loop {
         let mut hints = Vec::new();
         tokio::select! {
-            _ = hello.tick() => {
+            _ = heartbeat.tick() => {
                 let known = outbox.peers();
                 outbox.forget_silent();
                 if outbox.peers() < known {
@@ -83,7 +83,7 @@ async fn send(app: &App, own: Uuid, mut notifier: Notifier) -> Result<(), Error>
                 hints.extend(outbox.take());
             }
             () = outbox.until_filled() => {
-                sleep(GATHER).await;
+                sleep(BATCH_DELAY).await;
                 hints = outbox.take();
                 if hints.is_empty() {
                     continue;
@@ -102,7 +102,7 @@ async fn send(app: &App, own: Uuid, mut notifier: Notifier) -> Result<(), Error>
 async fn receive(app: &App, own: Uuid, mut listener: Listener) -> Result<(), Error> {
     let outbox = app.events.outbox();
     loop {
-        let message = timeout(SILENT, listener.next()).await;
+        let message = timeout(SILENCE_TIMEOUT, listener.next()).await;
         let message = message
             .map_err(|_| Error::Unavailable { what: "the notifications of Postgres", source: None })??;
         let Some(Message { by, mut hints }) = hint::read(&message).filter(|message| message.by != own) else {

@@ -23,9 +23,9 @@ const LEASE_TIME: SignedDuration = SignedDuration::from_secs(60);
 /// Workspaces between two renewals of the lease.
 const BATCH: i64 = 50;
 /// When another server has the lease, this one looks again after this time.
-const BUSY: Duration = Duration::from_secs(5);
+const RETRY_INTERVAL: Duration = Duration::from_secs(5);
 /// A clock whose time differs by more than this from the time that passed was set.
-const SET: SignedDuration = SignedDuration::from_secs(120);
+const CLOCK_JUMP: SignedDuration = SignedDuration::from_secs(120);
 
 /// The task.
 #[derive(Debug, Default)]
@@ -40,7 +40,7 @@ impl WakingTask for WorkspaceSchedules {
 
     async fn run(&mut self, app: &App) -> Result<Duration, Error> {
         let settings = &app.config.schedules;
-        if self.clock.is_set(app.now(), SET) {
+        if self.clock.is_set(app.now(), CLOCK_JUMP) {
             tracing::warn!(
                 hold_seconds = settings.removal_hold.as_secs(),
                 "the clock was set: schedules are calculated again, and for a while no workspace becomes dormant or is deleted"
@@ -52,13 +52,17 @@ impl WakingTask for WorkspaceSchedules {
         let mut due = until_due(app).await?;
         if due.is_some_and(|wait| wait.is_zero()) {
             if !work(app, is_held).await? {
-                return Ok(settings.check_every.min(BUSY));
+                return Ok(settings.check_every.min(RETRY_INTERVAL));
             }
             due = until_due(app).await?;
         }
         let wait = due.unwrap_or(settings.check_every);
         // What could not be looked at in this pass is due still.
-        Ok(if wait.is_zero() { settings.check_every.min(BUSY) } else { wait.min(settings.check_every) })
+        Ok(if wait.is_zero() {
+            settings.check_every.min(RETRY_INTERVAL)
+        } else {
+            wait.min(settings.check_every)
+        })
     }
 }
 

@@ -129,7 +129,7 @@ fn concat(args: &Args<'_>) -> Result<Value> {
 }
 
 /// A sequence of the same kind with other elements.
-fn alike(kind: &SequenceKind, items: Vec<Value>) -> Value {
+fn of_same_kind(kind: &SequenceKind, items: Vec<Value>) -> Value {
     match kind {
         SequenceKind::Tuple => Value::tuple(items),
         SequenceKind::List(of) | SequenceKind::Set(of) => Value::list(of.clone(), items),
@@ -144,7 +144,7 @@ fn distinct(args: &Args<'_>) -> Result<Value> {
             unique.push(item.clone());
         }
     }
-    Ok(alike(&list.kind, unique))
+    Ok(of_same_kind(&list.kind, unique))
 }
 
 /// An argument that has an order.
@@ -198,7 +198,7 @@ fn chunk_list(args: &Args<'_>) -> Result<Value> {
     let (list, chunk) = (args.sequence(0)?, args.whole(1)?);
     let Ok(chunk) = usize::try_from(chunk) else { return failed("the size must not be negative") };
     let chunk = if chunk == 0 { list.items.len().max(1) } else { chunk };
-    let chunks = list.items.chunks(chunk).map(|chunk| alike(&list.kind, chunk.to_vec())).collect();
+    let chunks = list.items.chunks(chunk).map(|chunk| of_same_kind(&list.kind, chunk.to_vec())).collect();
     Ok(Value::list(args.type_of(args.value(0)?)?, chunks))
 }
 
@@ -253,7 +253,7 @@ fn match_keys(args: &Args<'_>) -> Result<Value> {
             kept.push(value.clone());
         }
     }
-    Ok(alike(&values.kind, kept))
+    Ok(of_same_kind(&values.kind, kept))
 }
 
 /// Maps of one type stay a map of that type; anything else becomes an object.
@@ -290,14 +290,14 @@ fn merge(args: &Args<'_>) -> Result<Value> {
 
 fn reverse(args: &Args<'_>) -> Result<Value> {
     let list = args.sequence(0)?;
-    Ok(alike(&list.kind, list.items.iter().rev().cloned().collect()))
+    Ok(of_same_kind(&list.kind, list.items.iter().rev().cloned().collect()))
 }
 
 fn slice(args: &Args<'_>) -> Result<Value> {
     let list = ordered(args, 0)?;
     match (usize::try_from(args.whole(1)?), usize::try_from(args.whole(2)?)) {
         (Ok(start), Ok(end)) if start <= end && end <= list.items.len() => {
-            Ok(alike(&list.kind, list.items[start..end].to_vec()))
+            Ok(of_same_kind(&list.kind, list.items[start..end].to_vec()))
         }
         _ => failed("the bounds are outside of the list"),
     }

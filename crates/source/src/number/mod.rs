@@ -273,8 +273,8 @@ impl Number {
         Self { negative: false, ..self.clone() }
     }
 
-    /// Pays for an operation whose time grows with the square of the length.
-    fn pay(&self, other: &Self, budget: &Budget) -> Result<u32> {
+    /// Charges the budget for an operation whose time grows with the square of the length.
+    fn charge(&self, other: &Self, budget: &Budget) -> Result<u32> {
         let precision = self.precision.max(other.precision);
         let words = precision as usize / 64 + 1;
         budget.spend(NODE + words * words * 4)?;
@@ -282,7 +282,7 @@ impl Number {
     }
 
     pub(crate) fn add(&self, other: &Self, budget: &Budget) -> Result<Self> {
-        let precision = self.pay(other, budget)?;
+        let precision = self.charge(other, budget)?;
         match (&self.size, &other.size) {
             (Size::Infinite, Size::Infinite) if self.negative != other.negative => {
                 failed("opposite infinities have no sum")
@@ -311,7 +311,7 @@ impl Number {
 
     /// The product keeps more bits than its factors have, up to those of a written number.
     pub(crate) fn multiply(&self, other: &Self, budget: &Budget) -> Result<Self> {
-        let precision = self.pay(other, budget)?;
+        let precision = self.charge(other, budget)?;
         let product = self.product(other, LITERAL_PRECISION)?;
         let needed = match &product.size {
             Size::Finite { mantissa, .. } => u32::try_from(mantissa.bits()).unwrap_or(u32::MAX),
@@ -335,7 +335,7 @@ impl Number {
     }
 
     pub(crate) fn divide(&self, other: &Self, budget: &Budget) -> Result<Self> {
-        let precision = self.pay(other, budget)?;
+        let precision = self.charge(other, budget)?;
         let negative = self.negative != other.negative;
         match (&self.size, &other.size) {
             (Size::Zero, Size::Zero) | (Size::Infinite, Size::Infinite) => {

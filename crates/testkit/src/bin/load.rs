@@ -119,7 +119,7 @@ async fn main() -> Result<()> {
         }
         Mode::Fleet { daemons, tag_sets, seconds, rounds } => {
             let fleet = Fleet::join(&target, daemons, tag_sets.max(1)).await?;
-            say(&json!({ "connected_s": fleet.connected_in.as_secs_f64() }))?;
+            print_line(&json!({ "connected_s": fleet.connected_in.as_secs_f64() }))?;
             tokio::time::sleep(Duration::from_secs(seconds)).await;
             percentiles(fleet.latency(rounds).await?)
         }
@@ -142,7 +142,7 @@ async fn main() -> Result<()> {
             json!({ "daemons": daemons, "seconds": seconds })
         }
     };
-    say(&report)
+    print_line(&report)
 }
 
 fn percentiles(latency: Latency) -> Value {
@@ -150,6 +150,6 @@ fn percentiles(latency: Latency) -> Value {
     json!({ "p50_ms": millis(latency.p50), "p99_ms": millis(latency.p99) })
 }
 
-fn say(line: &Value) -> Result<()> {
+fn print_line(line: &Value) -> Result<()> {
     Ok(writeln!(std::io::stdout(), "{line}")?)
 }

@@ -62,7 +62,7 @@ impl Queue {
     }
 
     /// Clears a waiter, or lets the cleared one query again.
-    fn nudge(&mut self) -> Option<Waiter> {
+    fn wake_next(&mut self) -> Option<Waiter> {
         if self.cleared.is_some() {
             self.ask_again = true;
             return None;
@@ -203,7 +203,7 @@ impl WaitQueues {
     pub fn posted(&mut self, demand: &JobRequirements<'_>) -> Vec<Waiter> {
         let queues = &mut self.queues;
         let accepting = self.index.that_accept(demand);
-        accepting.filter_map(|domain| queues.get_mut(domain)?.nudge()).collect()
+        accepting.filter_map(|domain| queues.get_mut(domain)?.wake_next()).collect()
     }
 
     /// The number of waiters and of domains.

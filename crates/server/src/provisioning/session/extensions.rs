@@ -94,21 +94,21 @@ impl Service for Session {
 }
 
 /// The answer to every refused Hold. It does not contain the reason.
-fn not_yours() -> Refusal {
+fn not_held() -> Refusal {
     Refusal::invalid("the job was not handed out to this session, or has ended")
 }
 
 async fn hold(session: &Session, request: &HoldRequest) -> Result<HoldResponse, Refusal> {
-    let job = refusal::job_id(&request.job_id).map_err(|_| not_yours())?;
-    let own = session.held_jobs.session().ok_or_else(not_yours)?;
+    let job = refusal::job_id(&request.job_id).map_err(|_| not_held())?;
+    let own = session.held_jobs.session().ok_or_else(not_held)?;
     // Kept in memory before it is stored, so that two concurrent calls store the same token.
-    let token = session.held_jobs.token_or_insert_with(job, attach::fresh).ok_or_else(not_yours)?;
+    let token = session.held_jobs.token_or_insert_with(job, attach::fresh).ok_or_else(not_held)?;
     let daemon = session.daemon;
     let mut tx = session.app.store.single().await?;
     // Storing the same token again changes nothing.
     let held = match jobs::update_token(&mut tx, job, daemon, own, attach::hash(&token)).await {
         Ok(held) if Some(held.attempt) == session.holder(job).epoch => held,
-        Ok(_) | Err(coder_store::Error::Stale { .. }) => return Err(not_yours()),
+        Ok(_) | Err(coder_store::Error::Stale { .. }) => return Err(not_held()),
         Err(error) => return Err(error.into()),
     };
     if held.previous_token_hash.is_some() {
@@ -213,7 +213,7 @@ async fn report_program(session: &Session, report: &ProgramReport) -> Result<(),
     let mut tx = session.app.store.single().await?;
     match jobs::update_program(&mut tx, job, holder, product, version).await {
         Ok(()) => {}
-        Err(coder_store::Error::Stale { .. }) => return Err(not_yours()),
+        Err(coder_store::Error::Stale { .. }) => return Err(not_held()),
         Err(error) => return Err(error.into()),
     }
     drop(tx);

@@ -25,7 +25,7 @@ pub async fn health(State(app): State<App>, caller: Caller) -> Result<Json<Healt
     let database = database(&app).await;
     let daemons = if database.reachable { fresh(&app).await } else { None };
     let provisioner_daemons = match daemons {
-        Some(daemons) => judge(daemons, &app.build.compatible),
+        Some(daemons) => daemons_health(daemons, &app.build.compatible),
         None => DaemonsHealth {
             severity: Severity::Error,
             error: Some("The daemons could not be read from the database.".to_owned()),
@@ -91,7 +91,7 @@ const UNHEALTHY: &str = "EPD90";
 
 /// EPD01: no daemons. EPD02: a build of another release. EPD03: another major version of the protocol. EPD90: a daemon cannot
 /// run jobs, which is an error when none can.
-fn judge(daemons: Vec<Daemon>, server_version: &str) -> DaemonsHealth {
+fn daemons_health(daemons: Vec<Daemon>, server_version: &str) -> DaemonsHealth {
     if daemons.is_empty() {
         return DaemonsHealth {
             severity: Severity::Error,

@@ -46,7 +46,7 @@ const OUTPUT: usize = 16 << 10;
 /// Time that the browser or the agent has to take one message.
 const WRITE_TIMEOUT: Duration = Duration::from_secs(30);
 /// Time for the closing handshake.
-const FAREWELL: Duration = Duration::from_secs(5);
+const CLOSE_TIMEOUT: Duration = Duration::from_secs(5);
 /// Rows and columns of a terminal whose size is not known.
 const SIZE: u16 = 80;
 /// Longest command.
@@ -297,12 +297,12 @@ async fn copy_output(
 async fn close(socket: &mut Socket, code: CloseCode, reason: &str) {
     // A close frame has room for 123 bytes.
     let reason = &reason[..reason.floor_char_boundary(123)];
-    let farewell = async {
+    let closing = async {
         socket.close(Some(CloseFrame { code, reason: reason.into() })).await?;
         while socket.next().await.transpose()?.is_some() {}
         Ok::<_, SocketError>(())
     };
-    if let Err(error) = timeout(FAREWELL, farewell).await.unwrap_or(Ok(())) {
+    if let Err(error) = timeout(CLOSE_TIMEOUT, closing).await.unwrap_or(Ok(())) {
         tracing::debug!(%error, "a browser left its terminal without a closing handshake");
     }
 }

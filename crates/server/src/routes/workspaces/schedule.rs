@@ -77,7 +77,7 @@ pub async fn extend(
     let now = app.now();
     let deadline = request.deadline;
     transaction!(app.store, Error, |tx| {
-        let row = settings::living(tx, &caller, id).await?;
+        let row = settings::find_not_deleted(tx, &caller, id).await?;
         let build = build_rows::find_latest(tx, id).await?.ok_or_else(Error::not_found)?;
         let job = jobs::get(tx, build.job_id).await?;
         if build.transition != Transition::Start {

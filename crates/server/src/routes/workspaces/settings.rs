@@ -26,7 +26,7 @@ pub async fn rename(
 ) -> Result<NoContent> {
     let now = app.now();
     let renamed = transaction!(app.store, Error, |tx| {
-        let row = living(tx, &caller, id).await?;
+        let row = find_not_deleted(tx, &caller, id).await?;
         if request.name.is_empty() || request.name == row.name {
             return Ok(false);
         }
@@ -72,7 +72,7 @@ pub async fn dormant(
 ) -> Result<Response> {
     let now = app.now();
     let changed = transaction!(app.store, Error, |tx| {
-        let before = living(tx, &caller, id).await?;
+        let before = find_not_deleted(tx, &caller, id).await?;
         if before.dormant_at.is_some() == request.dormant {
             return Ok(None);
         }
@@ -143,7 +143,7 @@ pub(super) async fn change(
 ) -> Result<NoContent> {
     let now = app.now();
     transaction!(app.store, Error, |tx| {
-        let before = living(tx, caller, id).await?;
+        let before = find_not_deleted(tx, caller, id).await?;
         let template = templates::find(tx, before.template_id).await?.ok_or_else(Error::not_found)?;
         let mut row = before.clone();
         edit(&mut row, &template)?;
@@ -181,7 +181,12 @@ pub(super) fn changed(before: &rows::Workspace, after: &rows::Workspace) -> Even
         .status(StatusCode::NO_CONTENT)
 }
 
-pub(super) async fn living(tx: &mut Tx, caller: &Caller, id: WorkspaceId) -> Result<rows::Workspace> {
+/// The workspace, if the caller may change it and it is not deleted.
+pub(super) async fn find_not_deleted(
+    tx: &mut Tx,
+    caller: &Caller,
+    id: WorkspaceId,
+) -> Result<rows::Workspace> {
     let row = find::by_id(tx, caller, id, Action::Update).await?;
     if row.deleted {
         return Err(Error::new(
