@@ -11,9 +11,6 @@ use ssh_key::public::Ed25519PublicKey;
 use ssh_key::{LineEnding, PrivateKey};
 
 /// The key pair of a user. Concurrent callers get the same one.
-///
-/// # Errors
-/// Only when the database fails.
 pub async fn of(store: &Store, user: UserId, now: Timestamp) -> Result<GitSshKey, Error> {
     if let Some(key) = users::find_git_ssh_key(&mut store.reader().await?, user).await? {
         return Ok(key);

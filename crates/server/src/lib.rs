@@ -1,6 +1,8 @@
 //! The control plane: HTTP, authentication, provisioning sessions and background tasks over one store.
 //!
 //! `Server::build` makes the shared context and the route table, `Server::run` listens until told to stop.
+//!
+//! Functions that read or write the store fail when the database fails. An `# Errors` section names only further errors.
 
 pub mod agents;
 pub mod apps;

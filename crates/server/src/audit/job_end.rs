@@ -59,9 +59,6 @@ impl AuditContext {
 }
 
 /// Writes that a build ended: with status 200, or 500 when there is an error. The id of the job is the request id.
-///
-/// # Errors
-/// Only when the database fails.
 pub async fn build(tx: &mut Tx, job: &Job, build: &Build, error: &str, now: Timestamp) -> Result<()> {
     let verb = match build.transition {
         Transition::Start => Verb::Start,
@@ -80,9 +77,6 @@ pub async fn build(tx: &mut Tx, job: &Job, build: &Build, error: &str, now: Time
 }
 
 /// Writes that a job ended. Dry runs have no entry: they change nothing.
-///
-/// # Errors
-/// Only when the database fails.
 pub async fn job(tx: &mut Tx, job: &Job, error: &str, now: Timestamp) -> Result<()> {
     match (job.kind, job.workspace_build_id) {
         (Type::WorkspaceBuild, Some(id)) => {
@@ -95,9 +89,6 @@ pub async fn job(tx: &mut Tx, job: &Job, error: &str, now: Timestamp) -> Result<
 }
 
 /// Writes that an import ended.
-///
-/// # Errors
-/// Only when the database fails.
 pub async fn import(tx: &mut Tx, job: &Job, error: &str, now: Timestamp) -> Result<()> {
     let Some(version) = job.template_version_id else { return Ok(()) };
     let context = AuditContext::of(job);

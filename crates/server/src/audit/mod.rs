@@ -168,17 +168,11 @@ impl Event {
     }
 
     /// Writes the entry of an authenticated caller.
-    ///
-    /// # Errors
-    /// Only when the database fails.
     pub async fn by(self, tx: &mut Tx, caller: &Caller, now: Timestamp) -> coder_store::Result<()> {
         self.write(tx, caller.user.id, &caller.origin, now).await
     }
 
     /// Writes the entry.
-    ///
-    /// # Errors
-    /// Only when the database fails.
     pub async fn write(
         self,
         tx: &mut Tx,

@@ -144,9 +144,6 @@ fn subject(session: &UserSession) -> Subject {
 }
 
 /// Who a token that was accepted before speaks for now; none when it has ended or its user may not use it any more.
-///
-/// # Errors
-/// Only when the database fails.
 pub async fn find_subject(
     tx: &mut Tx,
     token: &str,

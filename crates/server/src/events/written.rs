@@ -7,9 +7,6 @@ use coder_store::{Error, Store, Tx, changes};
 use super::hint::Hint;
 
 /// Stores a hint, where there can be other servers. Call it last in the transaction.
-///
-/// # Errors
-/// Only when the database fails.
 pub async fn write_down(store: &Store, tx: &mut Tx, hint: Hint, now: Timestamp) -> Result<(), Error> {
     if store.is_postgres() { changes::insert(tx, &hint.write(), now).await } else { Ok(()) }
 }

@@ -15,9 +15,6 @@ const MARGIN: SignedDuration = SignedDuration::from_mins(5);
 const LONGEST: i64 = 10 * 366 * 24 * 3600;
 
 /// Stores the tokens of a user.
-///
-/// # Errors
-/// Only when the database fails.
 pub async fn connect(
     app: &App,
     user: UserId,
@@ -31,9 +28,6 @@ pub async fn connect(
 }
 
 /// The stored account of a user. One that cannot be decrypted counts as not connected, so that the user can connect it again.
-///
-/// # Errors
-/// Only when the database fails.
 pub async fn known(
     app: &App,
     user: UserId,
@@ -49,9 +43,6 @@ pub async fn known(
 }
 
 /// Whether a user has an account with a valid token.
-///
-/// # Errors
-/// Only when the database fails.
 pub async fn is_connected(app: &App, user: UserId, provider: &Provider) -> Result<bool, coder_store::Error> {
     Ok(token(app, user, provider).await?.is_ok_and(|link| link.is_some()))
 }

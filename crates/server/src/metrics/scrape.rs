@@ -45,9 +45,6 @@ struct SessionLabels {
 }
 
 /// Everything, in the text form of OpenMetrics.
-///
-/// # Errors
-/// Only when the database fails.
 pub async fn render(app: &App) -> Result<String, Error> {
     let mut text = String::new();
     encode(&mut text, &app.metrics.0.registry).expect("a string takes everything");

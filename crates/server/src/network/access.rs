@@ -9,9 +9,6 @@ use coder_store::{Error, Tx};
 use crate::routes::workspaces::find;
 
 /// What an agent belongs to; none for the agents of imports, and when the agent or its workspace was deleted.
-///
-/// # Errors
-/// Only when the database fails.
 pub async fn find_place(tx: &mut Tx, id: AgentId) -> Result<Option<(AgentPlace, Workspace)>, Error> {
     let Some(place) = agent_connections::find_place(tx, id).await? else { return Ok(None) };
     let workspace = workspaces::find(tx, place.workspace_id).await?;

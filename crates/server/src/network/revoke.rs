@@ -41,9 +41,6 @@ pub async fn everybody(app: &App) -> Result<(), Error> {
 }
 
 /// Disconnects those whose token was deleted or has expired: one statement for all of them.
-///
-/// # Errors
-/// Only when the database fails.
 pub async fn ended_tokens(app: &App) -> Result<(), Error> {
     let known = app.network.users.tokens();
     if known.is_empty() {
@@ -62,9 +59,6 @@ fn is_one_of(connection: &UserConnection, ended: &BTreeSet<String>) -> bool {
 }
 
 /// Whether a connection may go on.
-///
-/// # Errors
-/// Only when the database fails.
 pub async fn is_allowed(app: &App, connection: &UserConnection) -> Result<bool, Error> {
     let mut tx = app.store.reader().await?;
     let subject = match &connection.token {

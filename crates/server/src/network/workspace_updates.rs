@@ -129,9 +129,6 @@ const fn message_status(status: WorkspaceStatus) -> MessageStatus {
 }
 
 /// Lets a new connection reach the agents that there are.
-///
-/// # Errors
-/// Only when the database fails.
 pub async fn reachable(app: &App, subject: Arc<Subject>) -> Result<ReachableAgents, StoreError> {
     let snapshot = load(&mut app.store.reader().await?, &subject).await?;
     let agents = ReachableAgents { subject, ids: Arc::default() };

@@ -33,9 +33,6 @@ pub fn of_start(config: &Schedules, stored: &Stored, now: Timestamp) -> Deadline
 }
 
 /// Applies the stops that a template requires from now on to its started workspaces.
-///
-/// # Errors
-/// Only when the database fails.
 pub async fn limit_started(
     config: &Schedules,
     tx: &mut Tx,
@@ -52,9 +49,6 @@ pub async fn limit_started(
 }
 
 /// Extends the deadlines of workspaces that are in use: one statement that reads, and one that writes when a deadline moves.
-///
-/// # Errors
-/// Only when the database fails.
 pub async fn extend_used(app: &App, used: &[WorkspaceId], now: Timestamp) -> Result<(), Error> {
     let started = rows::list_started(&mut app.store.reader().await?, used).await?;
     let moved: Vec<_> = started.iter().filter_map(|row| Some((row.build_id, bump(row, now)?))).collect();

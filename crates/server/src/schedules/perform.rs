@@ -62,9 +62,6 @@ impl From<coder_store::Error> for Failure {
 }
 
 /// Looks at a workspace. With `hold_removals`, it becomes neither dormant nor deleted now.
-///
-/// # Errors
-/// Only when the database fails.
 pub async fn look_at(app: &App, id: WorkspaceId, hold_removals: bool) -> Result<(), coder_store::Error> {
     let now = app.now();
     match look(app, id, hold_removals, now).await {

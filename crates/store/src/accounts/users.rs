@@ -333,9 +333,6 @@ pub async fn insert_git_ssh_key(tx: &mut Tx, key: &GitSshKey) -> Result<()> {
 }
 
 /// Stores the Git SSH key of a user in the place of an earlier one.
-///
-/// # Errors
-/// Only when the database fails.
 pub async fn upsert_git_ssh_key(tx: &mut Tx, key: &GitSshKey) -> Result<()> {
     let mut row = key.values();
     tx.seal_in("git_ssh_keys", GitSshKey::COLUMNS, "private_key", &key.user_id.to_string(), &mut row);

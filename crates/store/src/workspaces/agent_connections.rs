@@ -110,27 +110,18 @@ statements! { "workspace_agent_connections";
 }
 
 /// The agent with this token, if it may connect; of several with one token the newest.
-///
-/// # Errors
-/// Only when the database fails.
 pub async fn authenticate(tx: &mut Tx, token: &Secret) -> Result<Option<AgentIdentity>> {
     let row = tx.fetch_opt(&AUTHENTICATE, values![hash_token(token)]).await?;
     row.as_ref().map(AgentIdentity::from_row).transpose()
 }
 
 /// Those of `agents` that may be connected.
-///
-/// # Errors
-/// Only when the database fails.
 pub async fn list_allowed(tx: &mut Tx, agents: &[AgentId]) -> Result<Vec<AgentId>> {
     let rows = tx.fetch(&LIST_ALLOWED, vec![list_value(agents.iter().copied())]).await?;
     rows.iter().map(|row| row.get("id")).collect()
 }
 
 /// What an agent belongs to. Agents of imports and dry runs belong to nothing.
-///
-/// # Errors
-/// Only when the database fails.
 pub async fn find_place(tx: &mut Tx, agent: AgentId) -> Result<Option<AgentPlace>> {
     let Some(row) = tx.fetch_opt(&FIND_PLACE, values![agent]).await? else { return Ok(None) };
     Ok(Some(AgentPlace {
@@ -149,9 +140,6 @@ pub async fn connect(tx: &mut Tx, agent: AgentId, connection: &str, now: Timesta
 }
 
 /// These agents are connected now: one statement for all.
-///
-/// # Errors
-/// Only when the database fails.
 pub async fn update_contacts(tx: &mut Tx, agents: &[AgentId], now: Timestamp) -> Result<u64> {
     let mut row = vec![list_value(agents.iter().copied())];
     row.extend(values![now]);
@@ -159,9 +147,6 @@ pub async fn update_contacts(tx: &mut Tx, agents: &[AgentId], now: Timestamp) ->
 }
 
 /// A connection has ended. Nothing happens when the agent has connected again.
-///
-/// # Errors
-/// Only when the database fails.
 pub async fn disconnect(tx: &mut Tx, agent: AgentId, connection: &str, now: Timestamp) -> Result<bool> {
     Ok(tx.execute(&DISCONNECT, values![agent, connection.to_owned(), now]).await? > 0)
 }

@@ -96,9 +96,6 @@ statements! { "workspace_agent_logs";
 
 /// Stores lines of one source: two statements however many lines there are. All of them, or none when they do not fit.
 /// Needs a transaction.
-///
-/// # Errors
-/// Only when the database fails.
 pub async fn append(
     tx: &mut Tx,
     agent: AgentId,
@@ -159,18 +156,12 @@ pub async fn insert_source(tx: &mut Tx, source: &LogSource) -> Result<()> {
 }
 
 /// The sources of these agents beside their scripts, the oldest first.
-///
-/// # Errors
-/// Only when the database fails.
 pub async fn list_sources(tx: &mut Tx, agents: &[AgentId]) -> Result<Vec<LogSource>> {
     let rows = tx.fetch(&LIST_SOURCES, vec![crate::engine::list(agents.iter().copied())]).await?;
     rows.iter().map(LogSource::from_row).collect()
 }
 
 /// Removes older lines of agents whose workspace was built again.
-///
-/// # Errors
-/// Only when the database fails.
 pub async fn purge(tx: &mut Tx, before: Timestamp) -> Result<u64> {
     tx.execute(&PURGE, values![before]).await
 }

@@ -120,9 +120,6 @@ pub async fn update_lifecycle(
 }
 
 /// Stores the same health for several apps; returns how many had another one.
-///
-/// # Errors
-/// Only when the database fails.
 pub async fn update_app_health(tx: &mut Tx, apps: &[AppId], health: &str) -> Result<u64> {
     let mut row = vec![list_value(apps.iter().copied())];
     row.extend(values![health.to_owned()]);
@@ -130,18 +127,12 @@ pub async fn update_app_health(tx: &mut Tx, apps: &[AppId], health: &str) -> Res
 }
 
 /// Stores values of any number of agents with one statement. Those of removed agents are left out.
-///
-/// # Errors
-/// Only when the database fails.
 pub async fn upsert_metadata(tx: &mut Tx, items: &[MetadataValue]) -> Result<()> {
     let rows = batch(MetadataValue::COLUMNS, items.iter().map(MetadataValue::values));
     tx.execute(&PUT_METADATA, vec![rows]).await.map(|_| ())
 }
 
 /// The values of an agent, by key.
-///
-/// # Errors
-/// Only when the database fails.
 pub async fn list_metadata(tx: &mut Tx, agent: AgentId) -> Result<Vec<MetadataValue>> {
     tx.fetch(&LIST_METADATA, values![agent]).await?.iter().map(MetadataValue::from_row).collect()
 }
@@ -157,9 +148,6 @@ pub async fn upsert_script_timing(tx: &mut Tx, timing: &ScriptTiming) -> Result<
 }
 
 /// The newest runs of all scripts of these agents.
-///
-/// # Errors
-/// Only when the database fails.
 pub async fn list_script_timings(tx: &mut Tx, agents: &[AgentId]) -> Result<Vec<ScriptTiming>> {
     let rows = tx.fetch(&LIST_TIMINGS, vec![list_value(agents.iter().copied())]).await?;
     rows.iter().map(ScriptTiming::from_row).collect()

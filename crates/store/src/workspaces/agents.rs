@@ -336,9 +336,6 @@ pub async fn find(tx: &mut Tx, id: AgentId) -> Result<Option<Agent>> {
 }
 
 /// The sub-agents of an agent, the oldest first.
-///
-/// # Errors
-/// Only when the database fails.
 pub async fn list_children(tx: &mut Tx, parent: AgentId) -> Result<Vec<Agent>> {
     tx.fetch(&LIST_CHILDREN, values![parent]).await?.iter().map(Agent::from_row).collect()
 }

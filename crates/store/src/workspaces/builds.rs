@@ -148,9 +148,6 @@ pub struct Names {
 }
 
 /// The names of the workspaces that these jobs built. Jobs of imports and dry runs have none.
-///
-/// # Errors
-/// Only when the database fails.
 pub async fn list_names(tx: &mut Tx, jobs: &[JobId]) -> Result<BTreeMap<JobId, Names>> {
     let rows = tx.fetch(&LIST_NAMES, vec![list_value(jobs.iter().copied())]).await?;
     let read = |row: &Row| {

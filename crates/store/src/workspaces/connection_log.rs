@@ -128,9 +128,6 @@ pub async fn insert(
 }
 
 /// A session has ended.
-///
-/// # Errors
-/// Only when the database fails.
 pub async fn update_ended(
     tx: &mut Tx,
     agent: AgentId,
@@ -144,9 +141,6 @@ pub async fn update_ended(
 }
 
 /// A page of the sessions that match a filter, newest first.
-///
-/// # Errors
-/// Only when the database fails.
 pub async fn page(tx: &mut Tx, filter: &Filter, limit: i64, offset: i64) -> Result<Vec<ListedSession>> {
     let mut parameters = filter.values();
     parameters.extend(values![limit, offset]);
@@ -154,17 +148,11 @@ pub async fn page(tx: &mut Tx, filter: &Filter, limit: i64, offset: i64) -> Resu
 }
 
 /// The number of sessions that match a filter.
-///
-/// # Errors
-/// Only when the database fails.
 pub async fn count(tx: &mut Tx, filter: &Filter) -> Result<i64> {
     tx.fetch_one(&COUNT, filter.values()).await?.get("total")
 }
 
 /// Removes old sessions.
-///
-/// # Errors
-/// Only when the database fails.
 pub async fn purge(tx: &mut Tx, before: Timestamp) -> Result<u64> {
     tx.execute(&PURGE, values![before]).await
 }

@@ -220,9 +220,6 @@ pub async fn update_used(tx: &mut Tx, id: WorkspaceId, now: Timestamp) -> Result
 }
 
 /// Notes the use of several workspaces with one statement.
-///
-/// # Errors
-/// Only when the database fails.
 pub async fn update_all_used(tx: &mut Tx, ids: &[WorkspaceId], now: Timestamp) -> Result<()> {
     let mut row = vec![list_value(ids.iter().copied())];
     row.extend(values![now]);

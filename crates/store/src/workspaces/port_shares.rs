@@ -45,9 +45,6 @@ pub async fn upsert(tx: &mut Tx, share: &PortShare) -> Result<bool> {
 }
 
 /// The shared ports of a workspace.
-///
-/// # Errors
-/// Only when the database fails.
 pub async fn list(tx: &mut Tx, workspace: WorkspaceId) -> Result<Vec<PortShare>> {
     tx.fetch(&LIST, values![workspace]).await?.iter().map(PortShare::from_row).collect()
 }

@@ -31,9 +31,6 @@ enum KeyStatus {
 
 impl Session {
     /// Whether its key, or its user and token, still admit it.
-    ///
-    /// # Errors
-    /// Only when the database fails.
     pub async fn is_key_valid(&self, tx: &mut Tx) -> Result<bool, Error> {
         if let Some(user) = self.user
             && !revoke::may_run(tx, user, self.organization, self.is_personal()).await?

@@ -143,9 +143,6 @@ pub fn tokens_in_use(app: &App, user: UserId) {
 }
 
 /// Stores for other servers that tokens of these users were deleted. Call it last in the transaction.
-///
-/// # Errors
-/// Only when the database fails.
 pub async fn write_down_tokens(
     app: &App,
     tx: &mut Tx,
@@ -279,9 +276,6 @@ pub fn changed(app: &App, key: KeyId) {
 }
 
 /// Ends the sessions and jobs of keys that expired while no server ran.
-///
-/// # Errors
-/// When the database fails.
 pub async fn expired_while_stopped(app: &App) -> Result<(), Error> {
     let expired = keys::list_expired_in_use(&mut app.store.reader().await?, app.now()).await?;
     for id in expired {

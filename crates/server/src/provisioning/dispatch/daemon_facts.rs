@@ -27,17 +27,11 @@ pub struct DaemonFacts {
 
 impl DaemonFacts {
     /// Reads them in one statement.
-    ///
-    /// # Errors
-    /// Only when the database fails.
     pub async fn load(app: &App, tx: &mut Tx, organization: OrganizationId) -> Result<Self, Error> {
         Self::read(app, tx, organization, MOST).await
     }
 
     /// As [`Self::load`], without a limit, for the reaper.
-    ///
-    /// # Errors
-    /// Only when the database fails.
     pub async fn load_all(app: &App, tx: &mut Tx, organization: OrganizationId) -> Result<Self, Error> {
         Self::read(app, tx, organization, i64::MAX).await
     }

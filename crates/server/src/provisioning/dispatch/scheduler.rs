@@ -139,9 +139,6 @@ impl Scheduler {
 
     /// Wakes one waiter of every domain that can run a waiting job. It makes up for lost wake-ups (ACQ-6). It costs one
     /// statement, and none while no daemon waits.
-    ///
-    /// # Errors
-    /// When the database fails.
     pub async fn wake_for_waiting_jobs(&self) -> Result<(), Error> {
         if self.size().0 == 0 {
             return Ok(());

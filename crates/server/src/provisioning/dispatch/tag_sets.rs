@@ -22,9 +22,6 @@ struct Indexes {
 
 impl TagSets {
     /// The sets whose jobs a daemon with these tags can run.
-    ///
-    /// # Errors
-    /// Only when the database fails.
     pub async fn satisfied_by(&self, tx: &mut Tx, daemon: &TagSet) -> Result<Vec<TagSetId>, Error> {
         let fresh = self.fresh(tx).await?;
         let also = fresh.iter().filter(|set| daemon.satisfies(&set.tags)).map(|set| set.id);
@@ -52,17 +49,11 @@ impl TagSets {
     }
 
     /// Reads new tag sets.
-    ///
-    /// # Errors
-    /// Only when the database fails.
     pub async fn refresh(&self, tx: &mut Tx) -> Result<(), Error> {
         self.fresh(tx).await.map(|_| ())
     }
 
     /// The sets whose daemons can run a job with these tags.
-    ///
-    /// # Errors
-    /// Only when the database fails.
     pub async fn that_satisfy(&self, tx: &mut Tx, job: &TagSet) -> Result<Vec<TagSetId>, Error> {
         let fresh = self.fresh(tx).await?;
         let also = fresh.iter().filter(|set| set.tags.satisfies(job)).map(|set| set.id);
@@ -70,9 +61,6 @@ impl TagSets {
     }
 
     /// The set with this id.
-    ///
-    /// # Errors
-    /// Only when the database fails.
     pub async fn get(&self, tx: &mut Tx, id: TagSetId) -> Result<Option<TagSet>, Error> {
         if let Some(tags) = self.indexes().offers.get(id) {
             return Ok(Some(tags.clone()));

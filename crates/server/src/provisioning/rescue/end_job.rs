@@ -19,9 +19,6 @@ const RULE: &str = "====================";
 
 /// Ends a job while the guard of the ending holds. Its build keeps the newest state that is known: that of the journal,
 /// or that of the build before. Returns whether this call ended the job.
-///
-/// # Errors
-/// Only when the database fails.
 pub async fn end_job(app: &App, id: JobId, ending: &Ending) -> Result<bool, Error> {
     let now = app.now();
     let error = ending.cause.error();

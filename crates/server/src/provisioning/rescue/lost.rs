@@ -67,9 +67,6 @@ async fn abandoned(session: &Session, jobs: Vec<(JobId, Option<i64>)>) {
 }
 
 /// After a start: sets timers for the jobs of disconnected daemons, which have the whole grace period to reconnect.
-///
-/// # Errors
-/// When the database fails.
 pub async fn recover(app: &App) -> Result<(), Error> {
     let now = app.now();
     let mut tx = app.store.reader().await?;

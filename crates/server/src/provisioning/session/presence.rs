@@ -60,9 +60,6 @@ pub async fn set_connection(
 }
 
 /// Other servers noted that connections of these daemons have ended: those that are connected here are there all the same.
-///
-/// # Errors
-/// When the database fails.
 pub async fn left_on_other_servers(app: &App, daemons: &[DaemonId]) -> Result<(), Error> {
     if daemons.is_empty() {
         return Ok(());

@@ -7,9 +7,6 @@ use coder_store::workspaces::{builds, resources};
 use coder_store::{Error, Tx};
 
 /// The agents in the order of the report, whatever the build does.
-///
-/// # Errors
-/// Only when the database fails.
 pub async fn list(tx: &mut Tx, workspace: WorkspaceId) -> Result<Vec<Agent>, Error> {
     match builds::find_latest(tx, workspace).await? {
         Some(build) => of_job(tx, build.job_id).await,
@@ -18,9 +15,6 @@ pub async fn list(tx: &mut Tx, workspace: WorkspaceId) -> Result<Vec<Agent>, Err
 }
 
 /// The same; none when the latest build stops or deletes the workspace.
-///
-/// # Errors
-/// Only when the database fails.
 pub async fn list_started(tx: &mut Tx, workspace: WorkspaceId) -> Result<Option<Vec<Agent>>, Error> {
     let build = builds::find_latest(tx, workspace).await?;
     match build.filter(|build| build.transition == Transition::Start) {
