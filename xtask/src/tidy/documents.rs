@@ -1,5 +1,5 @@
-//! What the documents say of the tree is true: links, anchors, paths of files and names in the glossary lead somewhere, and every
-//! table has a head.
+//! What documents and comments say of the tree is true: links, anchors, paths of files and names in the glossary lead somewhere, and
+//! every table has a head.
 
 use std::collections::BTreeSet;
 use std::path::{Component, Path, PathBuf};
@@ -25,6 +25,16 @@ pub(super) fn problems() -> Result<Vec<String>> {
         let shown = relative(&path).display().to_string();
         let found = links(&path, &text)?.into_iter().chain(paths(&text)?).chain(headless_tables(&text));
         problems.extend(found.map(|(line, problem)| format!("{shown}:{line}: {problem}")));
+    }
+    let mut sources = Vec::new();
+    for folder in FOLDERS {
+        walk(&root().join(folder), "rs", &mut sources)?;
+    }
+    let known: Vec<_> = sources.iter().map(|path| relative(path)).collect();
+    for path in &sources {
+        let shown = relative(path).display();
+        let lost = lost_files(&references::read(path)?, &known)?;
+        problems.extend(lost.into_iter().map(|(line, file)| format!("{shown}:{line}: there is no {file}")));
     }
     let glossary = std::fs::read_to_string(root().join(GLOSSARY)).context(GLOSSARY)?;
     let unknown = unknown_names(&glossary, &names_of_the_crates()?)?;
@@ -103,6 +113,16 @@ fn paths(text: &str) -> Result<Vec<(usize, String)>> {
         problems.extend(lost.map(|path| (number, format!("there is no {path}"))));
     }
     Ok(problems)
+}
+
+/// Names of source files in the comments of a source file that no path of `known` ends with.
+fn lost_files(text: &str, known: &[&Path]) -> Result<Vec<(usize, String)>> {
+    let quoted = Regex::new(r"`((?:[\w-]+/)*[\w-]+\.rs)`")?;
+    let comments = (1..).zip(text.lines()).filter(|(_, line)| line.trim_start().starts_with("//"));
+    let names = comments.flat_map(|(number, line)| {
+        quoted.captures_iter(line).map(move |found| (number, found.extract::<1>().1[0].to_owned()))
+    });
+    Ok(names.filter(|(_, name)| !known.iter().any(|path| path.ends_with(name))).collect())
 }
 
 /// Tables whose second line does not separate a head from rows, such as rows that an empty line cuts off: they are shown as text.
@@ -185,6 +205,15 @@ mod tests {
         let good = "`crates/domain/src/lib.rs`, `crates/CRATE/src`, `crates/<one>/x.rs`, `crates/*/src`, `lib/x.js`, `docs`";
         assert_eq!(paths(good).expect("paths"), []);
         assert_eq!(of(&paths("`xtask/src/none.rs`").expect("paths")), ["1: there is no xtask/src/none.rs"]);
+    }
+
+    #[test]
+    fn source_files_in_comments_exist() {
+        let known = [Path::new("crates/x/src/job/one.rs")];
+        let text =
+            "//! `one.rs`, `job/one.rs`\n/// In `files/one.rs`.\nlet text = \"`two.rs`\";\n// `two.rs`\n";
+        let lost = lost_files(text, &known).expect("names");
+        assert_eq!(of(&lost), ["2: files/one.rs", "4: two.rs"]);
     }
 
     #[test]

@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 
 use rustix::fs::{Access, access};
 
-/// Subdirectories that every daemon writes to (`terraform/cache/`, `files/workdir.rs`).
+/// Subdirectories that every daemon writes to (`terraform/cache/`, `job/workdir.rs`).
 const WRITTEN: [&str; 5] = ["work", "plugins", "installing", "init", "modules"];
 
 /// Why a cache directory cannot be used.
