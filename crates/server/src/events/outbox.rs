@@ -14,7 +14,7 @@ use uuid::Uuid;
 use super::hint::Hint;
 
 /// A server without a heartbeat for so long has stopped: three heartbeats were missed.
-const SILENT: Duration = Duration::from_secs(65);
+const SILENCE_TIMEOUT: Duration = Duration::from_secs(65);
 /// Most hints that wait. Above it they are replaced by [`Hint::Everything`].
 const WAITING: usize = 10_000;
 /// Most jobs with followers on other servers.
@@ -96,8 +96,8 @@ impl Outbox {
     /// Removes servers and followers without a recent heartbeat.
     pub fn forget_silent(&self) {
         let mut state = self.state();
-        state.peers.retain(|_, heard_at| heard_at.elapsed() < SILENT);
-        state.followed.retain(|_, heard_at| heard_at.elapsed() < SILENT);
+        state.peers.retain(|_, heard_at| heard_at.elapsed() < SILENCE_TIMEOUT);
+        state.followed.retain(|_, heard_at| heard_at.elapsed() < SILENCE_TIMEOUT);
         if state.peers.is_empty() {
             state.waiting.clear();
         }
@@ -113,7 +113,7 @@ impl Outbox {
     #[must_use]
     pub fn running(&self) -> Vec<Uuid> {
         let state = self.state();
-        let heard = state.peers.iter().filter(|(_, heard_at)| heard_at.elapsed() < SILENT);
+        let heard = state.peers.iter().filter(|(_, heard_at)| heard_at.elapsed() < SILENCE_TIMEOUT);
         heard.map(|(peer, _)| *peer).collect()
     }
 
@@ -150,7 +150,7 @@ mod tests {
             outbox.notify(Hint::Posted(JobId::random()));
         }
         assert_eq!(outbox.take(), [Hint::Everything]);
-        tokio::time::advance(SILENT).await;
+        tokio::time::advance(SILENCE_TIMEOUT).await;
         outbox.forget_silent();
         assert_eq!(outbox.peers(), 0);
         outbox.changed(job);
