@@ -19,6 +19,9 @@ async fn about_a_job(isolation: IsolationMode) -> (Running, BTreeMap<String, Str
                   echo about first $(cat /proc/1/comm)\n\
                   echo about rights $(sed -n 's/^CapBnd:\\t*//p' /proc/self/status)\n\
                   cut -d ' ' -f 5,6 /proc/self/mountinfo | sed 's/^/about mount:/'\n\
+                  echo about writable .$(for file in /sys /sys/fs/cgroup /sys/fs/cgroup/* /proc/sys/kernel/core_pattern \
+                  /proc/sysrq-trigger; do if [ -w $file ]; then echo $file; fi; done)\n\
+                  echo about disks .$(for file in /dev/*; do if [ -b $file ]; then echo $file; fi; done)\n\
                   echo about filters $(sed -n 's/^Seccomp:\\t*//p' /proc/self/status)\n\
                   echo about end 1\n";
     let lines = output_of(&server, &format!("{script}{}{}", store_key(), outside.script())).await;
@@ -115,6 +118,9 @@ async fn holds(isolation: IsolationMode, level: IsolationLevel) {
     }
     if level == IsolationLevel::Full {
         assert_eq!(facts["first"], "terraform", "the command is the first process of its namespace");
+    }
+    if rustix::process::geteuid().is_root() {
+        assert_eq!((&*facts["writable"], &*facts["disks"]), (".", "."), "settings of the kernel, and disks");
     }
     assert_eq!(facts["filters"], "2", "system calls are filtered");
     if let Some(answer) = facts.get("key") {
