@@ -104,3 +104,34 @@ pub(super) fn remove_stale(parent: &Path) {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Another program may have removed it.
+    #[test]
+    fn group_that_has_vanished_has_ended() {
+        let parent = tempfile::tempdir().unwrap();
+        let dir = parent.path().join("group");
+        let mut groups = JobCgroups::default();
+        groups.add(&dir).unwrap();
+        std::fs::remove_dir(&dir).unwrap();
+        end(&dir).unwrap();
+        drop(groups);
+        assert!(!dir.exists());
+    }
+
+    #[test]
+    fn two_jobs_never_share_a_group() {
+        let parent = tempfile::tempdir().unwrap();
+        let dir = parent.path().join(format!("{PREFIX}one"));
+        let mut groups = JobCgroups::default();
+        groups.add(&dir).unwrap();
+        let error = JobCgroups::default().add(&dir).unwrap_err();
+        assert_eq!(error.kind(), std::io::ErrorKind::AlreadyExists);
+        assert!(dir.is_dir(), "the group of the first job stays");
+        drop(groups);
+        assert!(!dir.exists());
+    }
+}
