@@ -46,3 +46,22 @@ impl LifecycleState {
         matches!(self, Self::Ready | Self::StartTimeout | Self::StartError)
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_start_ends_well_with_an_error_or_out_of_time() {
+        use LifecycleState::{
+            Created, Off, Ready, ShutdownError, ShutdownTimeout, ShuttingDown, StartError, StartTimeout,
+            Starting,
+        };
+        for state in [Ready, StartError, StartTimeout] {
+            assert!(state.ends_start(), "{}", state.as_str());
+        }
+        for state in [Created, Starting, ShuttingDown, ShutdownTimeout, ShutdownError, Off] {
+            assert!(!state.ends_start(), "{}", state.as_str());
+        }
+    }
+}

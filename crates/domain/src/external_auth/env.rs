@@ -249,6 +249,7 @@ mod tests {
         assert_eq!(own.validate_url.as_ref().unwrap().as_str(), "https://git.corp.test/oauth/token/info");
         assert!(own.matches("git.corp.test/a/b") && !own.matches("gitlab.com/a"));
         let device = one(&["0_TYPE=github", "0_CLIENT_ID=us", "0_DEVICE_FLOW=true"]);
+        assert!(device.is_device());
         assert!(matches!(&device.flow, Flow::Device { code_url } if code_url.path() == "/login/device/code"));
     }
 

@@ -215,6 +215,30 @@ impl<K: Copy + Ord> JobIndex<K> {
 mod tests {
     use super::*;
 
+    /// Every daemon of an organization has the same scope and owner: a job that is indexed by them is looked at in each search.
+    #[test]
+    fn jobs_are_indexed_by_what_is_their_own() {
+        let set = |pairs: &[(&str, &str)]| {
+            let owned = pairs.iter().map(|(key, value)| ((*key).to_owned(), (*value).to_owned()));
+            TagSet::from_stored(owned.collect())
+        };
+        let mut jobs = JobIndex::default();
+        // Few jobs have this owner yet, but many have the tag.
+        for entry in 0..3 {
+            jobs.insert(entry, set(&[("pool", "a")]));
+        }
+        for reserved in [(SCOPE, "user"), (OWNER, "me")] {
+            let own = [reserved, ("pool", "a")];
+            let IndexEntry::Pair(key, _) = jobs.entry_key(&set(&own)) else { panic!("it has tags") };
+            assert_eq!(key, "pool", "not {}", reserved.0);
+        }
+        // Of its own tags the one that fewest have.
+        let IndexEntry::Pair(key, _) = jobs.entry_key(&set(&[("pool", "a"), ("site", "b")])) else {
+            panic!("it has tags")
+        };
+        assert_eq!(key, "site");
+    }
+
     /// A server runs for months, so removed entries must free their memory.
     #[test]
     fn removed_entries_leave_nothing_behind() {

@@ -374,6 +374,24 @@ proptest! {
     }
 }
 
+/// A query skips the jobs whose owner was heard of more recently.
+#[test]
+fn no_limit_for_silent_owners_is_shorter_than_the_shortest() {
+    let seconds = SignedDuration::from_secs;
+    let of = |grace, hung, cancel| Limits {
+        reconnect_grace: seconds(grace),
+        hung_after: seconds(hung),
+        cancel_undelivered_after: seconds(cancel),
+        ..Limits::default()
+    };
+    for (one, two, three) in
+        [(10, 20, 30), (10, 30, 20), (20, 10, 30), (30, 10, 20), (20, 30, 10), (30, 20, 10)]
+    {
+        assert_eq!(of(one, two, three).shortest_silence(), seconds(10));
+    }
+    assert_eq!(Limits::default().shortest_silence(), seconds(30));
+}
+
 /// What is due can be applied at once, never before the shortest silence, and later only if nothing changed.
 fn check_due(job: &Lifecycle, now: Timestamp, limits: &Limits) -> Result<(), TestCaseError> {
     let Some(ending) = job.due(now, limits, ALWAYS) else { return Ok(()) };
