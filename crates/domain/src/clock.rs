@@ -54,6 +54,16 @@ mod tests {
     use super::*;
 
     #[test]
+    fn the_machines_clock_is_read_in_whole_microseconds() {
+        let since_epoch = || std::time::SystemTime::UNIX_EPOCH.elapsed().unwrap().as_micros();
+        let before = since_epoch();
+        let now = SystemClock.now();
+        assert_eq!(now.subsec_nanosecond() % 1000, 0);
+        let found = u128::try_from(now.as_microsecond()).unwrap();
+        assert!((before..=since_epoch()).contains(&found), "{now}");
+    }
+
+    #[test]
     fn a_manual_clock_moves_only_by_hand() {
         let clock = ManualClock::new(Timestamp::UNIX_EPOCH);
         assert_eq!(clock.now(), clock.now());

@@ -256,6 +256,8 @@ mod tests {
         from.request.clear();
         assert_eq!(start(&parameter, &from), Ok("last".to_owned()));
         assert_eq!(start(&parameter, &sources(&[], None)), Ok("default".to_owned()));
+        let emptied = sources(&[], Some(&[("p", "")]));
+        assert_eq!(start(&parameter, &emptied), Ok(String::new()), "an empty text that was chosen stays");
         parameter.ephemeral = true;
         assert_eq!(
             start(&parameter, &from),
@@ -314,6 +316,9 @@ mod tests {
             let kind = &parameter.kind;
             assert_eq!(start(&parameter, &sources(&[], None)), unset, "{kind}");
             assert!(start(&parameter, &sources(&[("p", "")], None)).is_err(), "{kind} given as empty");
+            let chosen = sources(&[], Some(&[("p", "eu")]));
+            let carried = resolve(std::slice::from_ref(&parameter), Transition::Stop, &chosen);
+            assert_eq!(carried, Ok(vec![("p".to_owned(), "eu".to_owned())]), "{kind} chosen before");
             let was_empty = sources(&[], Some(&[("p", "")]));
             assert_eq!(start(&parameter, &was_empty), unset, "{kind} stored as empty before");
             for transition in [Transition::Stop, Transition::Delete] {

@@ -86,8 +86,16 @@ mod tests {
 
     #[test]
     fn version_table() {
-        for good in ["v0.0.0", "v2.30.0", "v2.30.0-devel+abc123", "v1.2.3-rc.1", "v1", "v1.2", "v0.0.0-dev.0"]
-        {
+        for good in [
+            "v0.0.0",
+            "v2.30.0",
+            "v2.30.0-devel+abc123",
+            "v1.2.3-rc.1",
+            "v1",
+            "v1.2",
+            "v0.0.0-dev.0",
+            "v1.2.3-a-b+c-d",
+        ] {
             assert!(is_semantic_version(good), "{good}");
         }
         for bad in [
@@ -100,6 +108,8 @@ mod tests {
             "v1.2.3-",
             "v1.2.3-01",
             "v1.2.3+",
+            "v1.2.3-a_b",
+            "v1.2.3+a b",
             "vx",
             "v1.2.3 ",
         ] {
