@@ -296,6 +296,15 @@ mod tests {
     }
 
     #[test]
+    fn a_deleted_workspace_never_becomes_dormant_unless_its_delete_failed() {
+        let deleted = facts(Transition::Delete, Status::Succeeded);
+        assert_eq!(decide(&deleted, at(500)), Decision { action: None, next_look: None });
+        let left = facts(Transition::Delete, Status::Failed);
+        assert_eq!(action(&left, at(99)), None);
+        assert_eq!(decide(&left, at(100)).action, Some((Action::Dormancy { stop: false }, at(100))));
+    }
+
+    #[test]
     fn an_unused_workspace_becomes_dormant_and_is_deleted() {
         let stopped = facts(Transition::Stop, Status::Succeeded);
         assert_eq!(decide(&stopped, at(99)), Decision { action: None, next_look: Some(at(100)) });

@@ -25,6 +25,14 @@ fn tag_16_only_tar_and_zip_are_read() {
     assert!(matches!(Template::read(&[7; 700], "application/x-tar"), Err(ReadError::Malformed(_))));
 }
 
+/// Its directory is at the end, so it is held as a whole.
+#[test]
+fn a_zip_may_have_sixteen_mebibytes() {
+    let error = |length| Template::read(&vec![0; length], "application/zip").unwrap_err().to_string();
+    assert!(!error(16 << 20).contains("too long"));
+    assert!(error((16 << 20) + 1).contains("the zip is too long"));
+}
+
 #[test]
 fn only_the_root_module_counts() {
     let block = |key: &str| module("", &format!("{key} = 1"));
