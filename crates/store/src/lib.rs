@@ -28,7 +28,7 @@
 //! | `workspace_port_shares` | `workspaces/port_shares.rs` |
 //! | `encryption_keys`, and the encryption of all secrets | `encryption/` |
 //! | `user_quiet_hours` | `accounts/quiet_hours.rs` |
-//! | `settings`, `server_secrets`, `leases`, `changes`, `audit_logs` | `deployment/` |
+//! | `settings`, `server_secrets`, `leases`, `changes`, `replicas`, `audit_logs` | `deployment/` |
 //!
 //! Every function that returns a [`Result`] fails when the database fails ([`Error::Unavailable`], [`Error::DiskFull`],
 //! [`Error::Refused`]) or when a stored value cannot be read ([`Error::Corrupt`]). An `# Errors` section names only
@@ -56,7 +56,7 @@ pub mod workspaces;
 
 pub use accounts::{external_auth_links, keys, organizations, quiet_hours, sessions, tokens, users};
 pub use config::{Config, Location, UNLIMITED};
-pub use deployment::{audit, changes, counts, leases, notifications, server_secrets, settings};
+pub use deployment::{audit, changes, counts, leases, notifications, replicas, server_secrets, settings};
 pub use encryption::keys::StateKeys;
 pub use engine::{Document, Purpose, Statement, StatementCounts, Tx};
 pub use error::{BoxError, Error, Result};

@@ -45,6 +45,7 @@ pub fn all() -> Vec<Statement> {
         crate::workspaces::resources::STATEMENTS,
         crate::workspaces::schedules::STATEMENTS,
         crate::quiet_hours::STATEMENTS,
+        crate::replicas::STATEMENTS,
         crate::sessions::STATEMENTS,
         crate::server_secrets::STATEMENTS,
         crate::settings::STATEMENTS,

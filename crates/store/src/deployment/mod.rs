@@ -6,5 +6,6 @@ pub mod changes;
 pub mod counts;
 pub mod leases;
 pub mod notifications;
+pub mod replicas;
 pub mod server_secrets;
 pub mod settings;

@@ -46,6 +46,7 @@ pub(crate) const MIGRATIONS: &[Migration] = migrations![
     17 "0017_server_secrets",
     18 "0018_agents",
     19 "0019_schedules",
+    20 "0020_relay_urls",
 ];
 
 /// Defines what Postgres lacks of the portable SQL dialect. Runs before the first migration.

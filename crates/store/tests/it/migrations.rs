@@ -56,6 +56,7 @@ async fn both_engines_have_the_same_tables(fixture: Fixture) {
         "0017_server_secrets",
         "0018_agents",
         "0019_schedules",
+        "0020_relay_urls",
     ]
     .iter()
     .flat_map(|name| {
