@@ -1,7 +1,7 @@
 //! Measures the network in one process: one TCP stream through the relay over loopback, and what an idle connection to the relay
-//! and an idle peer cost.
+//! and an idle peer cost. With two servers, the agent is connected to the relay of the other one.
 //!
-//!     cargo run --release -p coder-tailnet --example throughput [MEGABYTES] [IDLE]
+//!     cargo run --release -p coder-tailnet --example throughput [MEGABYTES] [IDLE] [SERVERS]
 #![expect(clippy::print_stdout, clippy::unwrap_used, reason = "a program for developers")]
 
 use std::io;
@@ -9,11 +9,14 @@ use std::net::SocketAddrV6;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use coder_domain::secret::Secret;
 use coder_tailnet::address;
+use coder_tailnet::coordinator::hub::Hub;
 use coder_tailnet::derp::Relay;
 use coder_tailnet::derp::client;
 use coder_tailnet::derp::relay::Config as RelayConfig;
 use coder_tailnet::key::{DiscoPrivate, NodePrivate};
+use coder_tailnet::mesh::Mesh;
 use coder_tailnet::node::{BoxedFuture, Config, Dialer, Node};
 use coder_tailnet::peer::PeerConfig;
 use coder_wire::bytes::BoxedStream;
@@ -48,11 +51,8 @@ fn processor() -> f64 {
     fields[11..13].iter().map(|ticks| ticks.parse::<f64>().unwrap()).sum::<f64>() / 100.0
 }
 
-#[tokio::main]
-async fn main() {
-    let mut arguments = std::env::args().skip(1).map(|text| text.parse::<usize>().unwrap());
-    let size = arguments.next().unwrap_or(500) << 20;
-    let idle = arguments.next().unwrap_or(1000);
+/// A relay on loopback, and its port.
+async fn relay() -> (Relay, u16) {
     let relay = Relay::new(NodePrivate::generate(), RelayConfig::default());
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let port = listener.local_addr().unwrap().port();
@@ -64,8 +64,39 @@ async fn main() {
             tokio::spawn(async move { drop(relay.serve(io).await) });
         }
     });
+    (relay, port)
+}
+
+/// Connects two servers over loopback.
+async fn connect(relays: [&Relay; 2]) {
+    let mesh =
+        relays.map(|relay| Mesh::new(Uuid::new_v4(), Secret::new("secret"), relay.clone(), Hub::default()));
+    for (from, to) in [(&mesh[0], &mesh[1]), (&mesh[1], &mesh[0])] {
+        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let near = TcpStream::connect(listener.local_addr().unwrap()).await.unwrap();
+        let (far, _) = listener.accept().await.unwrap();
+        near.set_nodelay(true).unwrap();
+        let (from, to, other) = (from.clone(), to.clone(), to.own());
+        tokio::spawn(async move { drop(to.accept(far, |_| {}).await) });
+        tokio::spawn(async move { drop(from.dial(near, other).await) });
+    }
+}
+
+#[tokio::main]
+async fn main() {
+    let mut arguments = std::env::args().skip(1).map(|text| text.parse::<usize>().unwrap());
+    let size = arguments.next().unwrap_or(500) << 20;
+    let idle = arguments.next().unwrap_or(1000);
+    let servers = arguments.next().unwrap_or(1);
+    let (relay, port) = relay().await;
+    let (mut other, mut agent_port) = (None, port);
+    if servers > 1 {
+        let (second, port) = self::relay().await;
+        connect([&relay, &second]).await;
+        (other, agent_port) = (Some(second), port);
+    }
     let (agent_id, client_id) = (Uuid::new_v4(), Uuid::new_v4());
-    let agent = Node::start(Config::agent(agent_id, 999, Arc::new(Loopback(port))));
+    let agent = Node::start(Config::agent(agent_id, 999, Arc::new(Loopback(agent_port))));
     let user = Node::start(Config::client(999, Arc::new(Loopback(port))));
     for node in [&agent, &user] {
         node.home_relay().wait_for(|is_up| *is_up).await.unwrap();
@@ -124,5 +155,7 @@ async fn main() {
         "{worked:.2} s of processor time for both nodes and the relay: {:.0} Mbit/s for each processor",
         got as f64 * 8.0 / worked / 1e6
     );
-    println!("dropped by the relay: {}", relay.counts().dropped);
+    let dropped: u64 =
+        [Some(&relay), other.as_ref()].into_iter().flatten().map(|relay| relay.counts().dropped).sum();
+    println!("dropped by the relays: {dropped}");
 }

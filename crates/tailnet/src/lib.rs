@@ -14,6 +14,7 @@ pub mod coordinator;
 pub mod derp;
 pub mod disco;
 pub mod key;
+pub mod mesh;
 pub mod node;
 pub mod peer;
 pub mod rpc;

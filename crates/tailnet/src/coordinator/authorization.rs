@@ -28,6 +28,8 @@ pub enum Authorization {
     ClientOf(Arc<dyn Fn(Uuid) -> bool + Send + Sync>),
     /// The server's own node.
     Server,
+    /// A peer of another server of the deployment, which has authorized what it does.
+    OtherServer,
 }
 
 impl fmt::Debug for Authorization {
@@ -37,6 +39,7 @@ impl fmt::Debug for Authorization {
             Self::Client(agent) => f.debug_tuple("Client").field(agent).finish(),
             Self::ClientOf(_) => f.write_str("ClientOf"),
             Self::Server => f.write_str("Server"),
+            Self::OtherServer => f.write_str("OtherServer"),
         }
     }
 }
@@ -67,18 +70,28 @@ pub enum Denied {
 }
 
 impl Authorization {
+    /// Whether the peer is connected to this server.
+    pub(super) const fn is_here(&self) -> bool {
+        !matches!(self, Self::OtherServer)
+    }
+
+    /// Whether it may open any number of tunnels: the number is bounded elsewhere.
+    pub(super) const fn is_unlimited(&self) -> bool {
+        matches!(self, Self::Server | Self::OtherServer)
+    }
+
     pub(super) fn check_tunnel(&self, to: Uuid) -> Result<(), Denied> {
         let may = match self {
             Self::Agent(_) => false,
             Self::Client(agent) => *agent == to,
             Self::ClientOf(allows) => allows(to),
-            Self::Server => true,
+            Self::Server | Self::OtherServer => true,
         };
         if may { Ok(()) } else { Err(Denied::Tunnel(to)) }
     }
 
     pub(super) fn check_ready(&self) -> Result<(), Denied> {
-        if matches!(self, Self::Agent(_)) { Ok(()) } else { Err(Denied::Ready) }
+        if matches!(self, Self::Agent(_) | Self::OtherServer) { Ok(()) } else { Err(Denied::Ready) }
     }
 
     pub(super) fn check_node(&self, node: &Node) -> Result<(), Denied> {

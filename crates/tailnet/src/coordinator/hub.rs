@@ -9,10 +9,12 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 
 use parking_lot::{Mutex, MutexGuard};
 use prost::Message as _;
-use tokio::sync::mpsc;
+use tokio::sync::{Notify, mpsc};
 use uuid::Uuid;
 
+use super::replicas::{Replicas, TooMany};
 use super::{Authorization, ConnectionId, Coordinator, Output};
+use crate::mesh::frame::Frame;
 use crate::messages::{CoordinateRequest, CoordinateResponse};
 
 /// Responses that wait for one connection.
@@ -30,6 +32,7 @@ pub struct Hub {
 struct Inner {
     coordinator: Coordinator,
     queues: HashMap<ConnectionId, Queue>,
+    replicas: Replicas,
 }
 
 /// What waits for one connection.
@@ -62,6 +65,7 @@ impl Hub {
         let byte_limit = if matches!(authorization, Authorization::Server) { usize::MAX } else { BYTES };
         let queue = Queue { sender, bytes: Arc::clone(&bytes), byte_limit };
         let mut inner = self.lock();
+        inner.replicas.connected(peer);
         let (id, outputs) = inner.coordinator.connect(peer, authorization);
         inner.queues.insert(id, queue);
         inner.deliver(outputs);
@@ -69,10 +73,16 @@ impl Hub {
         (Connection { hub: self.clone(), id, bytes }, receiver)
     }
 
-    /// Peers now.
+    /// Peers of this server now.
     #[must_use]
     pub fn peers(&self) -> usize {
-        self.lock().coordinator.peers()
+        self.lock().coordinator.peers_here().count()
+    }
+
+    /// Peers of other servers now.
+    #[must_use]
+    pub fn remote_peers(&self) -> usize {
+        self.lock().replicas.peers()
     }
 
     /// Whether a peer is connected and has announced its node.
@@ -81,8 +91,96 @@ impl Hub {
         self.lock().coordinator.node(peer).is_some()
     }
 
+    /// Begins to tell another server of the peers here; `wake` is notified when there is something to tell.
+    pub(crate) fn tell(&self, server: Uuid, wake: Arc<Notify>) -> Telling {
+        let mut inner = self.lock();
+        let Inner { coordinator, replicas, .. } = &mut *inner;
+        replicas.open(coordinator, server, Arc::clone(&wake));
+        Telling { hub: self.clone(), server, wake }
+    }
+
+    /// Begins to hear of the peers of another server.
+    pub(crate) fn hear(&self, server: Uuid) -> Hearing {
+        let epoch = self.lock().replicas.linked(server);
+        Hearing { hub: self.clone(), server, epoch }
+    }
+
     fn lock(&self) -> MutexGuard<'_, Inner> {
         self.inner.lock()
+    }
+}
+
+/// Another server that is told of the peers here, until it is dropped.
+#[derive(Debug)]
+pub(crate) struct Telling {
+    hub: Hub,
+    server: Uuid,
+    wake: Arc<Notify>,
+}
+
+impl Telling {
+    /// Moves what must be told into `out`, until that has about `limit` bytes.
+    pub(crate) fn gather(&self, out: &mut Vec<u8>, limit: usize) -> Result<(), TooMany> {
+        let mut inner = self.hub.lock();
+        let Inner { coordinator, replicas, .. } = &mut *inner;
+        replicas.gather(coordinator, self.server, out, limit)
+    }
+}
+
+impl Drop for Telling {
+    fn drop(&mut self) {
+        self.hub.lock().replicas.close(self.server, &self.wake);
+    }
+}
+
+/// A connection over which another server tells of its peers. They stay when it is dropped, until [`Forget::forget`].
+#[derive(Debug)]
+pub(crate) struct Hearing {
+    hub: Hub,
+    server: Uuid,
+    epoch: u64,
+}
+
+impl Hearing {
+    /// Takes a frame. Whether this is still the newest connection of that server.
+    pub(crate) fn receive(&self, frame: &Frame<'_>) -> Result<bool, TooMany> {
+        let mut inner = self.hub.lock();
+        let Inner { coordinator, replicas, .. } = &mut *inner;
+        if !replicas.is_newest(self.server, self.epoch) {
+            return Ok(false);
+        }
+        let outputs = replicas.receive(coordinator, self.server, frame)?;
+        inner.deliver(outputs);
+        Ok(true)
+    }
+
+    /// Forgets that server's peers later.
+    pub(crate) fn end(self) -> Forget {
+        Forget { hub: self.hub.clone(), server: self.server, epoch: self.epoch }
+    }
+}
+
+impl Drop for Hearing {
+    fn drop(&mut self) {
+        self.hub.lock().replicas.unlinked(self.server, self.epoch);
+    }
+}
+
+/// The peers of a server whose connection has ended.
+#[derive(Debug)]
+pub(crate) struct Forget {
+    hub: Hub,
+    server: Uuid,
+    epoch: u64,
+}
+
+impl Forget {
+    /// Forgets them, unless their server has connected again: their partners hear that they are lost.
+    pub(crate) fn forget(self) {
+        let mut inner = self.hub.lock();
+        let Inner { coordinator, replicas, .. } = &mut *inner;
+        let outputs = replicas.forget(coordinator, self.server, self.epoch);
+        inner.deliver(outputs);
     }
 }
 
@@ -117,8 +215,13 @@ impl Drop for Connection {
 }
 
 impl Inner {
+    /// Sends to the peers here, and notes what other servers must hear.
     fn deliver(&mut self, mut outputs: Vec<Output>) {
-        while !outputs.is_empty() {
+        loop {
+            outputs.extend(self.replicas.note(&mut self.coordinator));
+            if outputs.is_empty() {
+                return;
+            }
             let mut further = Vec::new();
             for output in outputs {
                 match output {

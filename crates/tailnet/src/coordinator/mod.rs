@@ -2,15 +2,20 @@
 //!
 //! No I/O: each call returns which responses go to which connections. A *tunnel* is the wish of one peer to reach another; while it
 //! exists, each of the two is sent the other's node. Tunnels to peers that are not connected are remembered.
+//!
+//! Peers of other servers take part like all others, but nothing is sent to them: their own server does that. `replicas` has
+//! what servers tell each other.
 
 mod authorization;
 pub mod hub;
+mod replicas;
 
 use std::collections::{BTreeSet, HashMap};
 
 use uuid::Uuid;
 
 pub use self::authorization::{Authorization, Denied};
+pub use self::replicas::TooMany;
 use crate::messages::coordinate_response::PeerUpdate;
 use crate::messages::coordinate_response::peer_update::Kind;
 use crate::messages::{CoordinateRequest, CoordinateResponse, Node};
@@ -33,6 +38,19 @@ pub enum Output {
     Close(ConnectionId),
 }
 
+/// What other servers must hear of a peer that is connected here.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Change {
+    /// It connected, or its node changed.
+    Peer(Uuid),
+    /// It is gone, and its tunnels with it.
+    Gone(Uuid, Kind),
+    /// It opened or closed a tunnel.
+    Tunnel(Uuid, Uuid),
+    /// It is ready for a handshake of a peer of another server.
+    Ready(Uuid, Uuid),
+}
+
 #[derive(Debug)]
 struct Peer {
     connection: ConnectionId,
@@ -52,6 +70,7 @@ pub struct Coordinator {
     /// The same tunnels by the other end.
     reached: HashMap<Uuid, BTreeSet<Uuid>>,
     next: u64,
+    changes: Vec<Change>,
 }
 
 impl Coordinator {
@@ -71,6 +90,9 @@ impl Coordinator {
             if let Some(node) = self.peers.get(&partner).and_then(|peer| peer.node.clone()) {
                 outputs.extend(peer.send_node(partner, node));
             }
+        }
+        if peer.authorization.is_here() {
+            self.changes.push(Change::Peer(id));
         }
         self.peers.insert(id, peer);
         self.connections.insert(connection, id);
@@ -108,10 +130,35 @@ impl Coordinator {
         outputs
     }
 
-    /// Peers now.
+    /// Peers now, those of other servers included.
     #[must_use]
     pub fn peers(&self) -> usize {
         self.peers.len()
+    }
+
+    /// Whether a connection has not ended.
+    fn is_open(&self, connection: ConnectionId) -> bool {
+        self.connections.contains_key(&connection)
+    }
+
+    /// Whether a peer is connected to this server.
+    fn is_here(&self, id: Uuid) -> bool {
+        self.peers.get(&id).is_some_and(|peer| peer.authorization.is_here())
+    }
+
+    /// The peers that are connected to this server.
+    fn peers_here(&self) -> impl Iterator<Item = Uuid> {
+        self.peers.iter().filter(|(_, peer)| peer.authorization.is_here()).map(|(id, _)| *id)
+    }
+
+    /// The tunnels that a peer opened.
+    fn opened_by(&self, id: Uuid) -> impl Iterator<Item = Uuid> {
+        self.opened.get(&id).into_iter().flatten().copied()
+    }
+
+    /// What has changed here since the last call.
+    fn take_changes(&mut self) -> Vec<Change> {
+        std::mem::take(&mut self.changes)
     }
 
     /// Whether a peer is connected and has announced its node.
@@ -148,7 +195,10 @@ impl Coordinator {
 
     fn update_node(&mut self, id: Uuid, node: Node, outputs: &mut Vec<Output>) -> Result<(), Denied> {
         let Some(peer) = self.peers.get_mut(&id) else { return Ok(()) };
-        peer.authorization.check_node(&node)?;
+        if peer.authorization.is_here() {
+            peer.authorization.check_node(&node)?;
+            self.changes.push(Change::Peer(id));
+        }
         peer.node = Some(node.clone());
         for partner in self.partners(id) {
             if let Some(partner) = self.peers.get_mut(&partner) {
@@ -161,12 +211,15 @@ impl Coordinator {
     fn add_tunnel(&mut self, id: Uuid, to: Uuid, outputs: &mut Vec<Output>) -> Result<(), Denied> {
         let Some(peer) = self.peers.get(&id) else { return Ok(()) };
         peer.authorization.check_tunnel(to)?;
-        let is_server = matches!(peer.authorization, Authorization::Server);
+        let (is_here, is_unlimited) = (peer.authorization.is_here(), peer.authorization.is_unlimited());
         let opened = self.opened.entry(id).or_default();
-        if opened.len() >= TUNNELS && !is_server && !opened.contains(&to) {
+        if opened.len() >= TUNNELS && !is_unlimited && !opened.contains(&to) {
             return Err(Denied::TooManyTunnels(TUNNELS));
         }
         opened.insert(to);
+        if is_here {
+            self.changes.push(Change::Tunnel(id, to));
+        }
         self.reached.entry(to).or_default().insert(id);
         for (about, receiver) in [(id, to), (to, id)] {
             let node = self.peers.get(&about).and_then(|peer| peer.node.clone());
@@ -182,6 +235,9 @@ impl Coordinator {
             return;
         }
         remove(&mut self.reached, to, id);
+        if self.is_here(id) {
+            self.changes.push(Change::Tunnel(id, to));
+        }
         if !self.has_tunnel(id, to) {
             for (about, receiver) in [(id, to), (to, id)] {
                 self.send_removed(receiver, about, Kind::Disconnected, "remove tunnel", outputs);
@@ -198,13 +254,19 @@ impl Coordinator {
     ) -> Result<(), Denied> {
         let Some(peer) = self.peers.get(&id) else { return Ok(()) };
         peer.authorization.check_ready()?;
+        let is_here = peer.authorization.is_here();
         if !self.has_tunnel(id, to) {
             // The tunnel may have gone in between: the connection goes on.
             let text = format!("ready for handshake error: no tunnel between {id} and {to}");
             outputs.push(error(connection, text));
             return Ok(());
         }
-        if let Some(receiver) = self.peers.get(&to) {
+        let Some(receiver) = self.peers.get(&to) else { return Ok(()) };
+        if !receiver.authorization.is_here() {
+            if is_here {
+                self.changes.push(Change::Ready(id, to));
+            }
+        } else {
             let update = PeerUpdate {
                 id: id.as_bytes().to_vec(),
                 kind: Kind::ReadyForHandshake.into(),
@@ -219,7 +281,10 @@ impl Coordinator {
     fn end(&mut self, connection: ConnectionId, kind: Kind, reason: &str, outputs: &mut Vec<Output>) {
         let Some(id) = self.connections.remove(&connection) else { return };
         let partners = self.partners(id);
-        self.peers.remove(&id);
+        let peer = self.peers.remove(&id);
+        if peer.is_some_and(|peer| peer.authorization.is_here()) {
+            self.changes.push(Change::Gone(id, kind));
+        }
         for to in self.opened.remove(&id).unwrap_or_default() {
             remove(&mut self.reached, to, id);
         }
@@ -264,7 +329,7 @@ impl Coordinator {
 impl Peer {
     /// Sends it the node of a partner, unless the same was sent last.
     fn send_node(&mut self, about: Uuid, node: Node) -> Option<Output> {
-        if self.sent_nodes.get(&about) == Some(&node) {
+        if !self.authorization.is_here() || self.sent_nodes.get(&about) == Some(&node) {
             return None;
         }
         self.sent_nodes.insert(about, node.clone());

@@ -7,6 +7,7 @@ mod decoders;
 mod faults;
 mod go;
 mod hostile;
+mod mesh;
 mod messages;
 mod node;
 mod peers;

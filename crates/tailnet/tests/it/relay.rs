@@ -14,9 +14,9 @@ use tokio::task::JoinHandle;
 use super::rig::paused;
 
 /// A client that a test drives frame by frame.
-struct Client {
+pub(crate) struct Client {
     io: DuplexStream,
-    key: NodePublic,
+    pub(crate) key: NodePublic,
     decoder: Decoder,
     frames: std::collections::VecDeque<Owned>,
     served: JoinHandle<Result<(), Error>>,
@@ -24,7 +24,7 @@ struct Client {
 
 /// A frame that a client received.
 #[derive(Debug, Clone, PartialEq, Eq)]
-enum Owned {
+pub(crate) enum Owned {
     Packet(NodePublic, Vec<u8>),
     Gone(NodePublic, GoneReason),
     Ping([u8; 8]),
@@ -44,11 +44,11 @@ fn open(relay: &Relay, buffer: usize) -> (DuplexStream, JoinHandle<Result<(), Er
 }
 
 impl Client {
-    async fn new(relay: &Relay) -> Self {
+    pub(crate) async fn new(relay: &Relay) -> Self {
         Self::with(relay, &NodePrivate::generate(), 1 << 20).await
     }
 
-    async fn with(relay: &Relay, private: &NodePrivate, buffer: usize) -> Self {
+    pub(crate) async fn with(relay: &Relay, private: &NodePrivate, buffer: usize) -> Self {
         let (mut io, served) = open(relay, buffer);
         assert_eq!(client::connect(&mut io, private).await.unwrap(), relay.public_key());
         // The relay lists a client in the same step in which it has answered.
@@ -62,12 +62,12 @@ impl Client {
         self.io.write_all(&out).await.unwrap();
     }
 
-    async fn packet(&mut self, to: NodePublic, packet: &[u8]) {
+    pub(crate) async fn packet(&mut self, to: NodePublic, packet: &[u8]) {
         self.send(Frame::SendPacket { to, packet }).await;
     }
 
     /// The next frame; none when the relay closed the connection.
-    async fn recv(&mut self) -> Option<Owned> {
+    pub(crate) async fn recv(&mut self) -> Option<Owned> {
         let mut bytes = vec![0; 64 << 10];
         while self.frames.is_empty() {
             let count = self.io.read(&mut bytes).await.unwrap();

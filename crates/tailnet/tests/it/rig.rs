@@ -17,7 +17,7 @@ use coder_tailnet::node::{BoxedFuture, Config, Dialer, Node};
 use coder_tailnet::peer::Role;
 use coder_wire::bytes::BoxedStream;
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _, DuplexStream};
-use tokio::sync::mpsc;
+use tokio::sync::{mpsc, watch};
 use tokio::task::JoinHandle;
 use uuid::Uuid;
 
@@ -45,7 +45,7 @@ impl Faults {
     }
 }
 
-/// The relay and the coordinator of one server.
+/// The relay and the coordinator of one server. Clones are the same.
 #[derive(Debug, Clone)]
 pub(crate) struct Network {
     relay: Arc<std::sync::Mutex<Relay>>,
@@ -83,13 +83,31 @@ impl Network {
     }
 
     pub(crate) fn agent(&self, id: Uuid) -> Peer {
-        let node = Node::start(Config::agent(id, 999, Arc::new(self.clone())));
-        Peer::start(self, node, id, Role::Agent, Authorization::Agent(id), None)
+        self.agent_at_relay_of(self, id)
+    }
+
+    /// An agent that is connected to the coordinator here and to the relay of another server.
+    pub(crate) fn agent_at_relay_of(&self, other: &Self, id: Uuid) -> Peer {
+        let node = Node::start(Config::agent(id, 999, Arc::new(other.clone())));
+        Peer::start(self, other, node, id, Role::Agent, Authorization::Agent(id), None)
     }
 
     pub(crate) fn client_of(&self, agent: Uuid) -> Peer {
-        let node = Node::start(Config::client(999, Arc::new(self.clone())));
-        Peer::start(self, node, Uuid::new_v4(), Role::Client, Authorization::Client(agent), Some(agent))
+        self.client_at_relay_of(self, agent)
+    }
+
+    /// A client that is connected to the coordinator here and to the relay of another server.
+    pub(crate) fn client_at_relay_of(&self, other: &Self, agent: Uuid) -> Peer {
+        let node = Node::start(Config::client(999, Arc::new(other.clone())));
+        Peer::start(
+            self,
+            other,
+            node,
+            Uuid::new_v4(),
+            Role::Client,
+            Authorization::Client(agent),
+            Some(agent),
+        )
     }
 }
 
@@ -181,11 +199,16 @@ pub(crate) struct Peer {
     pub(crate) id: Uuid,
     handle: Handle,
     controller: JoinHandle<()>,
+    /// Where its relay is.
+    relay: Network,
+    /// The coordinator of its next stream.
+    hub: watch::Sender<Hub>,
 }
 
 impl Peer {
     fn start(
         network: &Network,
+        relay: &Network,
         node: Node,
         id: Uuid,
         role: Role,
@@ -197,12 +220,14 @@ impl Peer {
             controller.add_destination(agent);
         }
         let handle = controller.handle();
-        let hub = network.hub.clone();
+        let (hub, mut hubs) = watch::channel(network.hub.clone());
         let controller = tokio::spawn(async move {
             loop {
+                let hub = hubs.borrow_and_update().clone();
                 let (connection, mut responses) = hub.connect(id, authorization.clone());
                 let (sender, mut requests) = mpsc::channel(32);
                 tokio::select! {
+                    _ = hubs.changed() => {}
                     _ = controller.run(&sender, &mut responses) => {}
                     () = async { while let Some(request) = requests.recv().await { connection.request(request); } } => {}
                 }
@@ -210,12 +235,19 @@ impl Peer {
                 tokio::time::sleep(Duration::from_millis(100)).await;
             }
         });
-        Self { node, id, handle, controller }
+        Self { node, id, handle, controller, relay: relay.clone(), hub }
     }
 
     /// Does not reach an agent any more, and reaches it again.
     pub(crate) fn handle(&self) -> &Handle {
         &self.handle
+    }
+
+    /// Its server is gone, and it connects to another one.
+    pub(crate) fn moves_to(&self, other: &Network) {
+        *self.relay.relay.lock().unwrap() = other.relay();
+        self.relay.cut_relay();
+        self.hub.send_replace(other.hub.clone());
     }
 
     /// The process ends without a word.

@@ -79,6 +79,7 @@ impl<'a> Registered<'a> {
         if same.len() > config.connections_per_key {
             same.remove(0).replaced.cancel();
         }
+        inner.links.changed(key);
         Self { inner, client, destinations: Mutex::default() }
     }
 }
@@ -101,13 +102,45 @@ impl Drop for Registered<'_> {
         waiting.packets = FairQueue::new(0, 0);
         waiting.disco = FairQueue::new(0, 0);
         drop(waiting);
-        if clients.contains_key(&key) {
+        self.inner.links.changed(key);
+        if clients.contains_key(&key) || self.inner.links.towards(&key).is_some() {
             return;
         }
         for destination in self.destinations.lock().drain() {
-            for client in clients.get(&destination).into_iter().flatten() {
-                client.notify(Notification::Gone(key, GoneReason::Disconnected));
+            if let Some(same) = clients.get(&destination) {
+                for client in same {
+                    client.notify(Notification::Gone(key, GoneReason::Disconnected));
+                }
+            } else if let Some(link) = self.inner.links.towards(&destination) {
+                link.sender_gone(destination, key);
             }
+        }
+    }
+}
+
+/// What the relays of other servers change.
+impl Inner {
+    /// A node connected to another relay, later than here.
+    pub(super) fn receives_elsewhere(&self, key: NodePublic) {
+        for client in self.clients.read().get(&key).into_iter().flatten() {
+            client.receives.store(false, Ordering::Relaxed);
+        }
+    }
+
+    /// A node is not connected to another relay any more.
+    pub(super) fn receives_here(&self, key: NodePublic) {
+        let clients = self.clients.read();
+        if let Some(client) = clients.get(&key).and_then(|same| same.last())
+            && !client.receives.swap(true, Ordering::Relaxed)
+        {
+            self.links.changed(key);
+        }
+    }
+
+    /// A node of another relay, which sent packets to one here, has left.
+    pub(super) fn sender_gone(&self, to: NodePublic, peer: NodePublic) {
+        for client in self.clients.read().get(&to).into_iter().flatten() {
+            client.notify(Notification::Gone(peer, GoneReason::Disconnected));
         }
     }
 }

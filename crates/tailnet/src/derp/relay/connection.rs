@@ -19,7 +19,7 @@ use crate::disco;
 use crate::key::{NodePublic, random};
 
 /// Bytes that are written at once, unless one frame is longer.
-const WRITE: usize = 64 << 10;
+pub(super) const WRITE: usize = 64 << 10;
 /// Peers that are notified when one connection ends.
 const DESTINATIONS: usize = 1024;
 /// Notifications that a destination is unknown: so many at once, and so many a second.
@@ -100,22 +100,48 @@ impl Inner {
             self.make_receiver(&registered.client);
         }
         let clients = self.clients.read();
-        let Some(destination) = clients.get(&to).and_then(|same| same.last()) else {
+        let here = clients.get(&to).and_then(|same| same.last());
+        // A node that is connected here and at another server receives where it was active last.
+        let elsewhere = match here {
+            Some(client) if client.receives.load(Ordering::Relaxed) => None,
+            _ => self.links.towards(&to),
+        };
+        if here.is_none() && elsewhere.is_none() {
             drop(clients);
             self.unknown.fetch_add(1, Ordering::Relaxed);
             if unknown.allows() {
                 registered.client.notify(Notification::Gone(to, GoneReason::NotHere));
             }
             return;
-        };
+        }
         {
             let mut destinations = registered.destinations.lock();
             if destinations.len() < DESTINATIONS {
                 destinations.insert(to);
             }
         }
-        self.packets.fetch_add(1, Ordering::Relaxed);
-        self.bytes.fetch_add(packet.len() as u64, Ordering::Relaxed);
+        match (elsewhere, here) {
+            (Some(link), _) => {
+                self.remote_packets.fetch_add(1, Ordering::Relaxed);
+                link.push(self, to, from, packet);
+            }
+            (None, Some(client)) => self.queue(client, from, packet),
+            (None, None) => {}
+        }
+    }
+
+    /// Hands a packet of another relay to a node here. It never goes on to a third relay.
+    pub(super) fn deliver(&self, to: NodePublic, from: NodePublic, packet: &[u8]) {
+        let clients = self.clients.read();
+        let Some(client) = clients.get(&to).and_then(|same| same.last()) else {
+            self.unknown.fetch_add(1, Ordering::Relaxed);
+            return;
+        };
+        self.queue(client, from, packet);
+    }
+
+    /// Lets a packet wait for a node here.
+    fn queue(&self, destination: &Client, from: NodePublic, packet: &[u8]) {
         let mut waiting = destination.waiting.lock();
         let was_empty = waiting.is_empty();
         // Receivers that do not read leave as much for each that does.
@@ -124,16 +150,24 @@ impl Inner {
         let dropped = queue.push(from, Bytes::copy_from_slice(packet), share);
         self.note_backlog(was_empty, waiting.is_empty());
         drop(waiting);
+        self.count(packet, dropped);
+        destination.wake.notify_one();
+    }
+
+    /// Counts a packet that was added to a queue, and those that were dropped for it.
+    pub(super) fn count(&self, packet: &[u8], dropped: usize) {
+        self.packets.fetch_add(1, Ordering::Relaxed);
+        self.bytes.fetch_add(packet.len() as u64, Ordering::Relaxed);
         if dropped > 0 {
             self.dropped.fetch_add(dropped as u64, Ordering::Relaxed);
         }
-        destination.wake.notify_one();
     }
 
     /// The connection that sent last receives.
     fn make_receiver(&self, client: &Arc<Client>) {
+        let key = client.key;
         let mut clients = self.clients.write();
-        let Some(same) = clients.get_mut(&client.key) else { return };
+        let Some(same) = clients.get_mut(&key) else { return };
         let Some(at) = same.iter().position(|other| Arc::ptr_eq(other, client)) else { return };
         for other in &*same {
             other.receives.store(false, Ordering::Relaxed);
@@ -141,6 +175,7 @@ impl Inner {
         let client = same.remove(at);
         client.receives.store(true, Ordering::Relaxed);
         same.push(client);
+        self.links.changed(key);
     }
 
     pub(super) async fn write(

@@ -5,10 +5,12 @@
 //! one frame a minute.
 //!
 //! Packets for one receiver wait in a queue of its own ([`super::queue`]); disco packets have a queue beside it, so that
-//! latency is measured under load. `clients` is the table of receivers, `connection` what one connection does.
+//! latency is measured under load. `clients` is the table of receivers, `connection` what one connection does, `links` the
+//! relays of other servers.
 
 mod clients;
 mod connection;
+pub mod links;
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -21,6 +23,7 @@ use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
 use self::clients::{Client, Registered};
+use self::links::Links;
 use super::{frame, handshake};
 use crate::key::{NodePrivate, NodePublic};
 
@@ -115,6 +118,10 @@ pub struct Counts {
     pub dropped: u64,
     /// Packets for an unknown destination.
     pub unknown: u64,
+    /// Nodes at the relays of other servers now.
+    pub remote_clients: usize,
+    /// Packets handed to the relays of other servers.
+    pub remote_packets: u64,
 }
 
 /// A relay. Clones are the same relay.
@@ -136,6 +143,8 @@ struct Inner {
     bytes: AtomicU64,
     dropped: AtomicU64,
     unknown: AtomicU64,
+    remote_packets: AtomicU64,
+    links: Links,
     restart: CancellationToken,
     /// When to connect again and how long to try, for the notification of a restart.
     restart_times: Mutex<(Duration, Duration)>,
@@ -155,6 +164,8 @@ impl Relay {
             bytes: AtomicU64::new(0),
             dropped: AtomicU64::new(0),
             unknown: AtomicU64::new(0),
+            remote_packets: AtomicU64::new(0),
+            links: Links::default(),
             restart: CancellationToken::new(),
             restart_times: Mutex::default(),
         };
@@ -178,6 +189,8 @@ impl Relay {
             bytes: get(&self.inner.bytes),
             dropped: get(&self.inner.dropped),
             unknown: get(&self.inner.unknown),
+            remote_clients: self.inner.links.keys(),
+            remote_packets: get(&self.inner.remote_packets),
         }
     }
 
