@@ -24,7 +24,7 @@ const CHANGES: i64 = 500;
 /// The task.
 #[derive(Debug, Default)]
 pub struct BackupPoll {
-    /// The last change that was read; `None` while no daemon is connected.
+    /// The last change that was read; `None` while no daemon and no user of an agent is connected.
     position: Option<i64>,
     /// The last known progress of the jobs that are followed or held here.
     seen: HashMap<JobId, Progress>,
@@ -80,7 +80,8 @@ impl BackupPoll {
     }
 
     async fn read_changes(&mut self, app: &App) -> Result<(), coder_store::Error> {
-        if !app.store.is_postgres() || app.scheduler.connected().is_empty() {
+        let is_unused = app.scheduler.connected().is_empty() && app.network.users.is_empty();
+        if !app.store.is_postgres() || is_unused {
             self.position = None;
             return Ok(());
         }
@@ -88,7 +89,7 @@ impl BackupPoll {
         let Some(position) = self.position else {
             let last = changes::find_last(&mut tx).await?;
             drop(tx);
-            // Daemons that joined earlier may have missed changes since then.
+            // Those that connected earlier may have missed changes since then.
             replicas::resync(app).await?;
             self.position = Some(last);
             return Ok(());

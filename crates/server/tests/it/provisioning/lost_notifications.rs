@@ -2,9 +2,11 @@
 
 use bytes::Bytes;
 use coder_domain::key::Sha256Digest;
+use coder_server::network::user_connections::UserConnection;
 use coder_server::provisioning::session::authenticate::PresentedKey;
 use coder_store::keys;
 use coder_wire::extension::messages::notification::Notification;
+use tokio_util::sync::CancellationToken;
 
 use super::daemon_process::{DaemonConnection, JoinOptions, next_notification};
 use super::*;
@@ -82,6 +84,27 @@ async fn credentials_that_end_on_one_server_end_their_daemons_on_another_without
     let notification = tokio::time::timeout(SHORTLY, next_notification(&mut notifications)).await.unwrap();
     assert!(matches!(notification, Notification::Drain(_)), "{notification:?}");
     assert!(spared.calls.session().end().is_none());
+}
+
+#[tokio::test]
+async fn a_user_who_is_suspended_at_one_server_loses_the_tunnel_of_one_that_heard_nothing() {
+    let Some((a, b)) = pair().await else { return };
+    let owner = a.owner().await;
+    let token = a.user(&owner, "u", &[]).await;
+    let revoked = CancellationToken::new();
+    let connection = UserConnection {
+        user: a.user_id(&token).await,
+        token: token.split_once('-').unwrap().0.into(),
+        agent: None,
+        revoked: revoked.clone(),
+    };
+    let _registered = b.app.network.users.add(connection).unwrap();
+    // The first look, which finds that the user may connect.
+    let before = b.app.store.statement_counts().heartbeats;
+    eventually("looks", || b.app.store.statement_counts().heartbeats >= before + 3).await;
+    assert!(!revoked.is_cancelled());
+    a.put(&owner, "/api/v2/users/u/status/suspend", json!({})).await.expect(200);
+    tokio::time::timeout(SHORTLY, revoked.cancelled()).await.expect("no daemon is connected there");
 }
 
 #[tokio::test]
