@@ -2,6 +2,7 @@
 //! here.
 
 use bytes::Bytes;
+use coder_domain::ids::{AgentId, WorkspaceId};
 use coder_domain::key::Sha256Digest;
 use coder_server::events::Topic;
 use coder_server::tasks::replicas;
@@ -97,6 +98,26 @@ async fn a_daemon_of_a_running_server_is_listed_on_another_whatever_the_clock_sa
     assert_eq!(shown("?offline=true").await.as_deref(), Some("idle"), "its row stays");
     line.cut();
     poll_until("it has left", async || shown("?offline=true").await.filter(|shown| shown == "offline")).await;
+}
+
+#[tokio::test]
+async fn changes_of_a_workspace_and_its_agents_wake_the_followers_of_the_other() {
+    let Some((a, b)) = pair().await else { return };
+    let (workspace, agent) = (WorkspaceId::random(), AgentId::random());
+    let topics = [
+        Topic::Workspace(workspace),
+        Topic::Workspaces,
+        Topic::AgentLogs(agent),
+        Topic::AgentMetadata(agent),
+    ];
+    let mut followers = topics.map(|topic| b.app.events.subscribe(topic));
+    a.app.events.workspace_changed(workspace);
+    a.app.events.agent_logs_changed(agent);
+    a.app.events.agent_metadata_changed(agent);
+    for (follower, topic) in followers.iter_mut().zip(topics) {
+        let woken = tokio::time::timeout(Duration::from_secs(5), follower.changed()).await;
+        assert!(woken.is_ok(), "{topic:?}");
+    }
 }
 
 /// A daemon that waits for a job on this server.
