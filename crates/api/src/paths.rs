@@ -182,6 +182,7 @@ paths! {
     BUILD_TIMINGS, build_timings(build) = "/api/v2/workspacebuilds/{workspacebuild}/timings";
 
     DERP, derp() = "/derp";
+    DERP_MESH, derp_mesh() = "/derp/mesh";
     DERP_LATENCY_CHECK, derp_latency_check() = "/derp/latency-check";
     DERP_MAP, derp_map() = "/api/v2/derp-map";
     TAILNET, tailnet() = "/api/v2/tailnet";

@@ -323,6 +323,8 @@ variables! {
     STRICT_TRANSPORT_SECURITY = "CODER_STRICT_TRANSPORT_SECURITY";
     /// STUN servers that official clients and agents find direct paths with, separated by commas.
     DERP_SERVER_STUN_ADDRESSES = "CODER_DERP_SERVER_STUN_ADDRESSES";
+    /// URL at which the other servers on the same Postgres reach this server.
+    DERP_SERVER_RELAY_URL = "CODER_DERP_SERVER_RELAY_URL";
     /// Whether clients and agents are told not to connect to each other directly.
     BLOCK_DIRECT = "CODER_BLOCK_DIRECT";
     /// Whether clients and agents are told to reach the relay over WebSockets.

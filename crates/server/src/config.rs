@@ -342,6 +342,8 @@ pub struct Tailnet {
     pub block_direct: bool,
     /// Whether peers are told to reach the relay over WebSockets.
     pub force_websockets: bool,
+    /// Where the other servers on the same Postgres reach this one. `None`: they do not.
+    pub relay_url: Option<Url>,
     /// Connections to the relay; at most a quarter of the open files of the process.
     pub relay_connections: usize,
     /// Connections of one user to the coordinator.
@@ -354,6 +356,7 @@ impl Default for Tailnet {
             stun_servers: Vec::new(),
             block_direct: false,
             force_websockets: false,
+            relay_url: None,
             relay_connections: 16_384,
             user_connections: 256,
         }

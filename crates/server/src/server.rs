@@ -102,7 +102,7 @@ impl Handle {
 
 impl Server {
     /// Reads the deployment's identity, sets up TLS and binds the addresses. [`Self::run`] serves them.
-    pub async fn build(config: Config, deps: Deps) -> Result<Self, Error> {
+    pub async fn build(mut config: Config, deps: Deps) -> Result<Self, Error> {
         let (mut listeners, mut http, mut https) = (Vec::new(), None, None);
         if let Some(address) = config.listen.http {
             let listener = bind(address, None).await?;
@@ -119,6 +119,12 @@ impl Server {
             None => None,
         };
         let metrics_address = metrics.as_ref().and_then(|listener| listener.address().ok());
+        // Port 0 is a free one in both.
+        if let Some(url) = config.tailnet.relay_url.as_mut().filter(|url| url.port() == Some(0)) {
+            let bound = if url.scheme() == "https" { https } else { http };
+            // It fails only for URLs without a host.
+            let _ = url.set_port(bound.map(|address| address.port()));
+        }
         let app = context(config, deps).await?;
         Ok(Self { app, listeners, metrics, http, https, metrics_address })
     }
@@ -200,7 +206,7 @@ pub async fn context(config: Config, deps: Deps) -> Result<App, Error> {
     let websockets = WebSocketLimit::new(config.limits.websockets_per_user);
     let memory = Memory::new(&config.limits);
     let external_auth = ExternalAuthProviders::new(&config.external_auth)?;
-    let network = Network::load(&store, &config).await?;
+    let network = Network::load(&store, &config, events.outbox().own()).await?;
     let apps = Apps::load(&store, &config, Arc::clone(&network.server_node)).await?;
     Ok(Arc::new(Ctx {
         config,

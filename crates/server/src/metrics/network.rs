@@ -1,5 +1,6 @@
 //! The relay and the coordinator of this process.
 
+use coder_tailnet::mesh::Mesh;
 use prometheus_client::metrics::counter::Counter;
 use prometheus_client::metrics::gauge::Gauge;
 use prometheus_client::registry::Registry;
@@ -32,6 +33,32 @@ pub(super) fn register(registry: &mut Registry, network: &Network) {
         "coderd_relay_unknown_packets",
         "Packets for nodes that are not connected to the relay here",
         counter(relay.unknown),
+    );
+    let mesh = network.mesh.as_ref().map(Mesh::counts).unwrap_or_default();
+    registry.register(
+        "coderd_mesh_dialled",
+        "Other servers that this one tells what is connected here",
+        gauge(mesh.dialled),
+    );
+    registry.register(
+        "coderd_mesh_accepted",
+        "Other servers that tell this one what is connected there",
+        gauge(mesh.accepted),
+    );
+    registry.register(
+        "coderd_mesh_clients",
+        "Nodes connected to the relays of other servers",
+        gauge(relay.remote_clients),
+    );
+    registry.register(
+        "coderd_mesh_packets",
+        "Packets that the relay handed to other servers",
+        counter(relay.remote_packets),
+    );
+    registry.register(
+        "coderd_mesh_peers",
+        "Peers of the coordinators of other servers",
+        gauge(network.hub.remote_peers()),
     );
     registry.register("coderd_tailnet_peers", "Peers of the coordinator here", gauge(network.hub.peers()));
     registry.register(

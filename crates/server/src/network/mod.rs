@@ -18,11 +18,15 @@ use std::net::IpAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
+use coder_domain::secret::Secret;
 use coder_store::{Error, Store};
 use coder_tailnet::coordinator::hub::Hub;
 use coder_tailnet::derp::Relay;
 use coder_tailnet::derp::relay;
 use coder_tailnet::key::NodePrivate;
+use coder_tailnet::mesh::Mesh;
+use tokio::sync::Notify;
+use uuid::Uuid;
 
 use self::resume_token::ResumeTokens;
 use self::server_node::{Limits, ServerNode};
@@ -34,6 +38,7 @@ use crate::stored_key::stored_key;
 /// Names of the stored keys.
 const RELAY_KEY: &str = "derp_node_key";
 const RESUME_TOKEN_KEY: &str = "tailnet_resume_token_key";
+const MESH_KEY: &str = "mesh_key";
 /// After which time clients of a stopping relay connect again, and for how long they try.
 const RECONNECT_AFTER: Duration = Duration::from_millis(500);
 const RECONNECT_FOR: Duration = Duration::from_secs(60);
@@ -49,27 +54,39 @@ pub struct Network {
     /// Reaches ports of agents.
     pub server_node: Arc<ServerNode>,
     pub(crate) resume_tokens: ResumeTokens,
+    /// Connects relay and coordinator with those of other servers; none when they cannot reach this one.
+    pub mesh: Option<Mesh>,
+    /// Another server has connected, which may be new.
+    pub(crate) mesh_joined: Notify,
     relay_limit: Arc<ConnectionLimit>,
 }
 
 impl Network {
-    /// Reads the keys of the deployment, or makes them at the first start.
+    /// Reads the keys of the deployment, or makes them at the first start. `own` is the id of this server process.
     ///
     /// # Errors
     /// When the database fails, or a key cannot be decrypted.
-    pub async fn load(store: &Store, config: &Config) -> Result<Self, Error> {
+    pub async fn load(store: &Store, config: &Config, own: Uuid) -> Result<Self, Error> {
         let relay_key = stored_key(store, RELAY_KEY).await?;
         let resume_key: [u8; 64] = stored_key(store, RESUME_TOKEN_KEY).await?;
         let most = relay_connections(config.tailnet.relay_connections);
         let limits = relay::Config { connections: most, ..relay::Config::default() };
         let relay = Relay::new(NodePrivate::from_bytes(relay_key), limits);
         let hub = Hub::default();
+        let mesh = if store.is_postgres() && config.tailnet.relay_url.is_some() {
+            let key: [u8; 32] = stored_key(store, MESH_KEY).await?;
+            Some(Mesh::new(own, Secret::new(hex::encode(key)), relay.clone(), hub.clone()))
+        } else {
+            None
+        };
         Ok(Self {
             server_node: Arc::new(ServerNode::new(relay.clone(), hub.clone(), Limits::default())),
             relay,
             hub,
             users: UserConnections::new(config.tailnet.user_connections),
             resume_tokens: ResumeTokens::new(&resume_key),
+            mesh,
+            mesh_joined: Notify::new(),
             relay_limit: ConnectionLimit::new(most, config.proxies.clone()),
         })
     }

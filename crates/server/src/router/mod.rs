@@ -45,6 +45,7 @@ fn table(app: App) -> Table {
         .get(Public, "/install.sh", meta::install_script)
         // The overlay network
         .get(Public, paths::DERP, network::relay::derp)
+        .get(Public, paths::DERP_MESH, network::mesh::mesh)
         .get(Public, paths::DERP_LATENCY_CHECK, meta::healthz)
         .get(Public, paths::DERP_MAP, network::derp_map::derp_map)
         .get(Authenticated, paths::TAILNET, network::coordinate::tailnet)

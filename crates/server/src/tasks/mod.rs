@@ -5,6 +5,7 @@ pub mod backup_poll;
 mod clock_jump;
 pub mod driver;
 pub mod heartbeat;
+pub mod mesh;
 pub mod purge;
 pub mod purge_files;
 pub mod reap_jobs;
@@ -58,6 +59,8 @@ pub fn start(app: &App) {
         context.lifecycle.soft().cancelled().await;
         context.network.restart_relay();
     });
+    let context = app.clone();
+    app.lifecycle.spawn("connections to other servers", async move { mesh::run(&context).await });
     if app.config.provisioning.wake_ups {
         let context = app.clone();
         app.lifecycle.spawn("replica notifications", async move { replicas::run(&context).await });

@@ -110,6 +110,12 @@ async fn receive(app: &App, own: Uuid, mut listener: Listener) -> Result<(), Err
         };
         if outbox.peer_seen(by) {
             tracing::info!(server_id = %by, "found another server on this database");
+            if app.network.mesh.is_none() {
+                tracing::warn!(
+                    "agents that connect to one server cannot be reached through the other: give each server its own \
+                     --derp-server-relay-url"
+                );
+            }
             // It sent no hints before it knew of this server.
             hints.push(Hint::Everything);
             // It learns of this server at once, and of the jobs that are followed here.

@@ -14,6 +14,8 @@ use coder_server::config::{
     Schedules, Sessions, Tailnet, TlsVersion, Workspaces,
 };
 
+use url::Url;
+
 use super::flags::{
     Args, ClientAuthPolicy, CookieSameSite, MinTlsVersion, Network, Provisioning as ProvisioningFlags, Tls,
 };
@@ -62,6 +64,7 @@ pub(crate) fn validate(args: &Args) -> anyhow::Result<Config> {
         external_auth: ExternalAuth { providers, ..ExternalAuth::default() },
         tailnet: Tailnet {
             stun_servers: stun_servers(&args.network.derp_server_stun_addresses),
+            relay_url: relay_url(args.network.derp_server_relay_url.as_deref().unwrap_or_default())?,
             block_direct: args.network.block_direct_connections,
             force_websockets: args.network.derp_force_websockets,
             ..Tailnet::default()
@@ -117,6 +120,24 @@ fn schedules(args: &ProvisioningFlags) -> anyhow::Result<Schedules> {
 fn stun_servers(given: &[String]) -> Vec<String> {
     let given = given.iter().map(|address| address.trim());
     given.filter(|address| !address.is_empty() && *address != "disable").map(str::to_owned).collect()
+}
+
+/// The URL of `--derp-server-relay-url`; an empty text is none.
+fn relay_url(text: &str) -> anyhow::Result<Option<Url>> {
+    if text.is_empty() {
+        return Ok(None);
+    }
+    let url = Url::parse(text).ok().filter(|url| {
+        matches!(url.scheme(), "http" | "https")
+            && url.has_host()
+            && url.path() == "/"
+            && url.query().is_none()
+            && url.username().is_empty()
+            && url.password().is_none()
+    });
+    let hint = "--derp-server-relay-url must be http:// or https:// with a host and a port, like http://10.0.0.3:3000: the \
+                address at which the other servers reach this one";
+    url.map(Some).context(hint)
 }
 
 fn listen(args: &Args) -> anyhow::Result<Listen> {
@@ -272,6 +293,13 @@ mod tests {
     }
 
     #[test]
+    fn relay_url_may_be_empty() {
+        let given = |url: &str| check(&["--derp-server-relay-url", url]).unwrap().tailnet.relay_url;
+        assert_eq!(given(""), None);
+        assert_eq!(given("http://10.0.0.6:3000").unwrap().as_str(), "http://10.0.0.6:3000/");
+    }
+
+    #[test]
     fn contradictions() {
         let refused = |flags: &[&str], words: &str| {
             let error = format!("{:#}", check(flags).unwrap_err());
@@ -287,6 +315,9 @@ mod tests {
         refused(&["--provisioner-types=echo"], "terraform only");
         refused(&["--session-duration=0"], "longer than zero");
         refused(&["--access-url=ftp://x"], "--access-url");
+        for url in ["10.0.0.6:3000", "ftp://x", "http://x/path", "http://user@x", "http://x?a"] {
+            refused(&["--derp-server-relay-url", url], "the address at which the other servers reach");
+        }
         refused(&["--wildcard-access-url=*.apps.test"], "needs --access-url");
         refused(&["--access-url=http://x.test", "--wildcard-access-url=apps.test"], "begin with its only *");
         refused(&["--no-such-flag"], "unexpected argument");

@@ -105,6 +105,10 @@ pub(crate) struct Network {
     /// stands for none.
     #[arg(long, env = env::DERP_SERVER_STUN_ADDRESSES, value_delimiter = ',', value_name = "HOST:PORT")]
     pub(crate) derp_server_stun_addresses: Vec<String>,
+    /// URL at which the other servers on the same Postgres reach this one, and this one alone. With it, users reach agents
+    /// that are connected to another server.
+    #[arg(long, env = env::DERP_SERVER_RELAY_URL, value_name = "URL")]
+    pub(crate) derp_server_relay_url: Option<String>,
     /// Tell clients and agents not to connect to each other directly.
     #[arg(long, env = env::BLOCK_DIRECT)]
     pub(crate) block_direct_connections: bool,

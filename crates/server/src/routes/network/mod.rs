@@ -3,4 +3,5 @@
 pub mod connection;
 pub mod coordinate;
 pub mod derp_map;
+pub mod mesh;
 pub mod relay;

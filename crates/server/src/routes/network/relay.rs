@@ -46,7 +46,7 @@ pub async fn derp(State(app): State<App>, mut request: Request) -> Response {
     response
 }
 
-fn not_an_upgrade(detail: &str) -> Response {
+pub(super) fn not_an_upgrade(detail: &str) -> Response {
     let error = Error::new(StatusCode::UPGRADE_REQUIRED, "The relay needs an upgrade to DERP over HTTP/1.1.");
     let mut response = error.detail(detail).into_response();
     response.headers_mut().insert(header::CONNECTION, HeaderValue::from_static("Upgrade"));
