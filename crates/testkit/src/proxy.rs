@@ -66,7 +66,7 @@ impl ProxiedConnection {
 }
 
 struct Shared {
-    target: SocketAddr,
+    target: Mutex<SocketAddr>,
     connections: Mutex<Vec<Arc<ProxiedConnection>>>,
     /// The number of open connections.
     open: watch::Sender<usize>,
@@ -89,7 +89,7 @@ impl Proxy {
         let listener = TcpListener::bind("127.0.0.1:0").await?;
         let address = listener.local_addr()?;
         let shared = Arc::new(Shared {
-            target,
+            target: Mutex::new(target),
             connections: Mutex::default(),
             open: watch::Sender::new(0),
             disconnects: AtomicUsize::new(0),
@@ -101,6 +101,11 @@ impl Proxy {
     #[must_use]
     pub fn url(&self) -> String {
         format!("http://{}", self.address)
+    }
+
+    /// Connects further clients to another server.
+    pub fn retarget(&self, target: SocketAddr) {
+        *self.shared.target.lock().unwrap_or_else(PoisonError::into_inner) = target;
     }
 
     /// Waits for a connection through the proxy. False when there is none within `limit`.
@@ -139,7 +144,8 @@ async fn accept(listener: TcpListener, shared: Arc<Shared>) {
 
 async fn relay(client: TcpStream, shared: Arc<Shared>) {
     // Without a server the client sees a connection that ends at once.
-    let Ok(server) = TcpStream::connect(shared.target).await else { return };
+    let target = *shared.target.lock().unwrap_or_else(PoisonError::into_inner);
+    let Ok(server) = TcpStream::connect(target).await else { return };
     // Small messages are sent at once, as without a proxy; a failure shows with the next use of the socket.
     let _ = client.set_nodelay(true);
     let _ = server.set_nodelay(true);

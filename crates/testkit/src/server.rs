@@ -25,7 +25,7 @@ pub struct TestServer {
     pub owner: Client,
     stop: CancellationToken,
     running: JoinHandle<Result<(), coder_server::Error>>,
-    database: TestDatabase,
+    database: Arc<TestDatabase>,
 }
 
 impl TestServer {
@@ -41,7 +41,27 @@ impl TestServer {
     ///
     /// # Errors
     /// When it does not start.
-    pub async fn start_with(mut config: Config, database: TestDatabase) -> Result<Self> {
+    pub async fn start_with(config: Config, database: TestDatabase) -> Result<Self> {
+        Self::start_on(config, Arc::new(database), async |url| first_user(url).await).await
+    }
+
+    /// Starts another server on the same database. The first user is signed in there, too.
+    ///
+    /// # Errors
+    /// When it does not start.
+    pub async fn beside(&self, config: Config) -> Result<Self> {
+        let token = self.owner.token().cloned();
+        Self::start_on(config, Arc::clone(&self.database), async move |url: &str| {
+            Ok(Client::new(url, token, Options::default())?)
+        })
+        .await
+    }
+
+    async fn start_on(
+        mut config: Config,
+        database: Arc<TestDatabase>,
+        sign_in: impl AsyncFnOnce(&str) -> Result<Client>,
+    ) -> Result<Self> {
         config.listen.http = Some(([127, 0, 0, 1], 0).into());
         let clock = Arc::new(SystemClock);
         let store = Store::open(&coder_store::Config::new(database.location.clone()), clock.now()).await?;
@@ -51,7 +71,7 @@ impl TestServer {
         let stop = CancellationToken::new();
         let running = tokio::spawn(server.run(stop.clone()));
         let url = format!("http://{}", handle.http.context("the server listens")?);
-        let owner = first_user(&url).await?;
+        let owner = sign_in(&url).await?;
         Ok(Self { handle, owner, stop, running, database })
     }
 
@@ -63,6 +83,16 @@ impl TestServer {
     /// Runs SQL on the server's database.
     pub async fn execute(&self, script: &str) {
         self.database.execute(script).await;
+    }
+
+    /// Ends the server as if its process was killed.
+    pub async fn kill(self) {
+        let life = &self.handle.app.lifecycle;
+        life.hard().cancel();
+        self.running.abort();
+        // Both say only that it has ended.
+        let _ = self.running.await;
+        let _ = life.stop(Duration::ZERO).await;
     }
 
     /// Stops the server and waits for its end.
@@ -81,6 +111,15 @@ pub fn settings() -> Config {
     let mut config = Config::default();
     config.limits.rate_limits = false;
     config.limits.shutdown_grace = Duration::from_millis(500);
+    config
+}
+
+/// Settings of one of several servers.
+#[must_use]
+pub fn meshed() -> Config {
+    let mut config = settings();
+    // Port 0 stands for the port that the server listens on.
+    config.tailnet.relay_url = "http://127.0.0.1:0".parse().ok();
     config
 }
 

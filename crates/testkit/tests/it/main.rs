@@ -10,3 +10,4 @@ mod hostile;
 mod joins;
 mod network;
 mod proxy;
+mod several_servers;

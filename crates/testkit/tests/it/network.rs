@@ -30,7 +30,7 @@ const LONG: Duration = Duration::from_secs(60);
 const PASSWORD: &str = "SomeSecurePassword!";
 
 /// Echoes on one port until the node is closed.
-fn echo(node: &Node, port: u16) -> JoinHandle<()> {
+pub(crate) fn echo(node: &Node, port: u16) -> JoinHandle<()> {
     let mut listener = node.listen(port).unwrap();
     tokio::spawn(async move {
         while let Some(stream) = listener.accept().await {
@@ -45,7 +45,7 @@ fn echo(node: &Node, port: u16) -> JoinHandle<()> {
 }
 
 /// A user of their own, logged in.
-async fn member(server: &TestServer, name: &str) -> Client {
+pub(crate) async fn member(server: &TestServer, name: &str) -> Client {
     let request = CreateUserRequest {
         email: format!("{name}@example.com"),
         username: name.to_owned(),

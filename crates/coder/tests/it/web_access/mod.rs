@@ -7,6 +7,7 @@ mod grid;
 mod loopback_app;
 mod ports;
 mod refusals;
+mod several_servers;
 mod sign_in;
 mod terminal;
 
@@ -21,6 +22,7 @@ use coder_api::workspaces::Workspace;
 use coder_domain::apps::{PathAppRules, WildcardHost};
 use coder_domain::ids::{AgentId, OrganizationId};
 use coder_domain::secret::Secret;
+use coder_server::Config;
 use coder_store::testing;
 use coder_testkit::server::{TestServer, settings};
 use coder_testkit::tailnet::new_workspace_with;
@@ -77,11 +79,14 @@ impl Answer {
 
 impl Site {
     async fn start(rules: PathAppRules) -> Self {
-        let mut config = settings();
-        config.access_url = Some("http://coder.test".parse().unwrap());
-        config.apps.wildcard = Some(WildcardHost::parse(&format!("*.{APPS}")).unwrap());
-        config.apps.path_rules = rules;
+        let config = with_apps(settings(), rules);
         let server = TestServer::start_with(config, testing::sqlite()).await.unwrap();
+        let address = url(&server);
+        Self::start_at(server, &address).await
+    }
+
+    /// The same, with an agent that reaches the server at another address.
+    async fn start_at(server: TestServer, address: &str) -> Self {
         let organization = server.handle.app.default_organization;
         let ann = user(&server, "ann", organization).await;
         let app = LoopbackApp::start().await;
@@ -92,7 +97,7 @@ impl Site {
             '\"sharing_level\":\"organization\"') where slug = 'org'";
         server.execute(level).await;
         let mut inside = Home::new();
-        inside.set("CODER_AGENT_URL", url(&server)).set("CODER_AGENT_TOKEN", token.expose().to_owned());
+        inside.set("CODER_AGENT_URL", address).set("CODER_AGENT_TOKEN", token.expose().to_owned());
         let mut command = inside.command(&["agent", "--no-reap"]);
         let log = std::fs::File::create(inside.path().join("log")).unwrap();
         let process = command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(log).spawn().unwrap();
@@ -166,6 +171,13 @@ impl Drop for Site {
             eprintln!("the agent's log:\n{log}");
         }
     }
+}
+
+fn with_apps(mut config: Config, rules: PathAppRules) -> Config {
+    config.access_url = Some("http://coder.test".parse().unwrap());
+    config.apps.wildcard = Some(WildcardHost::parse(&format!("*.{APPS}")).unwrap());
+    config.apps.path_rules = rules;
+    config
 }
 
 fn url(server: &TestServer) -> String {

@@ -7,24 +7,28 @@ use super::*;
 use crate::chromium::Browser;
 
 impl Site {
-    fn pty(&self, id: AgentId, more: &str) -> String {
+    pub(super) fn pty(&self, id: AgentId, more: &str) -> String {
         format!("{}?reconnect={id}&height=24&width=80{more}", paths::agent_pty(self.agent))
     }
 
-    async fn terminal(&self, client: &Client, path: &str) -> Result<Socket<TcpStream>, HandshakeError> {
+    pub(super) async fn terminal(
+        &self,
+        client: &Client,
+        path: &str,
+    ) -> Result<Socket<TcpStream>, HandshakeError> {
         let token = client.token().unwrap().expose();
         self.websocket("coder.test", path, &[("Coder-Session-Token", token)]).await
     }
 }
 
-async fn send(socket: &mut Socket<TcpStream>, text: &str) {
+pub(super) async fn send(socket: &mut Socket<TcpStream>, text: &str) {
     let message = serde_json::json!({ "data": text }).to_string();
     socket.write_all(message.as_bytes()).await.unwrap();
     socket.flush().await.unwrap();
 }
 
 /// Reads until the output contains `wanted`.
-async fn until(socket: &mut Socket<TcpStream>, wanted: &str) -> String {
+pub(super) async fn until(socket: &mut Socket<TcpStream>, wanted: &str) -> String {
     let mut seen = Vec::new();
     while !String::from_utf8_lossy(&seen).contains(wanted) {
         let count = timeout(LONG, socket.read_buf(&mut seen)).await.unwrap().unwrap();
