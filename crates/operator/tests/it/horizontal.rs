@@ -4,6 +4,7 @@ use std::convert::Infallible;
 use std::net::SocketAddr;
 use std::sync::Arc;
 
+use coder_domain::clock::{Clock as _, SystemClock};
 use coder_testkit::kubernetes::{apply, cluster_without_definitions};
 use http::{Request, Response};
 use hyper::body::Incoming;
@@ -66,7 +67,7 @@ async fn answer(operator: SocketAddr, path: &str) -> Value {
         "kind": "ExternalMetricValueList", "apiVersion": "external.metrics.k8s.io/v1beta1", "metadata": {},
         "items": [{
             "metricName": "coder_jobs", "metricLabels": {}, "value": jobs.to_string(),
-            "timestamp": jiff::Timestamp::now().to_string(),
+            "timestamp": SystemClock.now().to_string(),
         }],
     })
 }

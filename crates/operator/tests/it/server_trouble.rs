@@ -4,6 +4,7 @@
 use std::time::Duration;
 
 use coder_api::organizations::CreateOrganizationRequest;
+use coder_domain::clock::{Clock as _, SystemClock};
 use coder_operator::crd::CoderControlPlane;
 use http::Method;
 use kube::Api;
@@ -124,7 +125,7 @@ async fn what_a_control_plane_knows_about_the_licence_is_believed_for_two_minute
     apply(&world.admin, json!({"apiVersion": "coder.com/v1alpha1", "kind": "CoderControlPlane", "metadata": {"name": "main", "namespace": world.namespace}, "spec": {}})).await;
     let planes: Api<CoderControlPlane> = Api::namespaced(world.admin.clone(), &world.namespace);
     let ago = |minutes: i64| {
-        let at = jiff::Timestamp::now() - jiff::SignedDuration::from_mins(minutes);
+        let at = SystemClock.now() - jiff::SignedDuration::from_mins(minutes);
         jiff::Timestamp::from_second(at.as_second()).unwrap().to_string()
     };
     let knows = async |entitlement: &str, minutes: i64| {

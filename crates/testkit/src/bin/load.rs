@@ -132,7 +132,7 @@ async fn main() -> Result<()> {
         }
         Mode::Agents { agents, seconds } => {
             let agents = Agents::connect(&target, agents).await?;
-            say(&json!({ "connected_s": agents.connected_in.as_secs_f64() }))?;
+            print_line(&json!({ "connected_s": agents.connected_in.as_secs_f64() }))?;
             tokio::time::sleep(Duration::from_secs(seconds)).await;
             json!({ "seconds": seconds })
         }

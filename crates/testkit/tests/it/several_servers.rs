@@ -60,7 +60,7 @@ async fn talks(user: &UserPeer, agent: AgentId) -> coder_tailnet::node::TcpStrea
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn user_of_one_server_reaches_an_agent_of_the_other() {
     let Some((a, b)) = pair().await else { return };
-    let (_, agent) = workspace_with_agent(&a, &a.owner, "dev").await.unwrap();
+    let (workspace, agent) = workspace_with_agent(&a, &a.owner, "dev").await.unwrap();
     let peer = AgentPeer::start(&a, agent, Form::Derp);
     let _echo = echo(&peer.node, 7);
     let user = UserPeer::dial(&b.owner, agent, Form::Derp).await.unwrap();
@@ -68,7 +68,7 @@ async fn user_of_one_server_reaches_an_agent_of_the_other() {
     let counts = |server: &TestServer| server.handle.app.network.relay.counts();
     assert!(counts(&a).remote_packets > 0 && counts(&b).remote_packets > 0);
     // The server itself reaches it, too: apps and terminals.
-    let dialled = b.handle.app.network.server_node.dial(agent, 7);
+    let dialled = b.handle.app.network.server_node.dial(workspace.owner_id, agent, 7);
     let mut stream = timeout(LONG, dialled).await.unwrap().unwrap();
     stream.write_all(b"y").await.unwrap();
     assert_eq!(stream.read_u8().await.unwrap(), b'y');

@@ -124,12 +124,12 @@ async fn claimed(client: &Client) {
 fn config(args: &Args, log_dir: PathBuf, log_file: Option<PathBuf>) -> anyhow::Result<Config> {
     let program = std::env::current_exe().context("find the path of this program")?;
     let user = User::current(|name| std::env::var_os(name));
-    let script_data_dir = args.script_data_dir.clone().unwrap_or_else(std::env::temp_dir);
+    let configured = args.script_data_dir.clone().unwrap_or_else(std::env::temp_dir);
     Ok(Config {
         token: args.session.token()?,
         version: versions::compatible().trim_start_matches('v').to_owned(),
         log_dir,
-        script_data_dir: script_data_dir(script_data_dir, &user.home),
+        script_data_dir: script_data_dir(configured, &user.home),
         program,
         environment: std::env::vars_os().collect(),
         user,

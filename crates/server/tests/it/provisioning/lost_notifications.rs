@@ -2,7 +2,7 @@
 
 use bytes::Bytes;
 use coder_domain::key::Sha256Digest;
-use coder_server::network::user_connections::UserConnection;
+use coder_server::network::user_connections::{Target, UserConnection};
 use coder_server::provisioning::session::authenticate::PresentedKey;
 use coder_store::keys;
 use coder_wire::extension::messages::notification::Notification;
@@ -94,8 +94,8 @@ async fn a_user_who_is_suspended_at_one_server_loses_the_tunnel_of_one_that_hear
     let revoked = CancellationToken::new();
     let connection = UserConnection {
         user: a.user_id(&token).await,
-        token: token.split_once('-').unwrap().0.into(),
-        agent: None,
+        token: Some(token.split_once('-').unwrap().0.into()),
+        target: Target::OwnAgents,
         revoked: revoked.clone(),
     };
     let _registered = b.app.network.users.add(connection).unwrap();
