@@ -31,7 +31,7 @@ pub enum Frame<'a> {
     /// A node with this key is connected to the sender's relay and receives there.
     Key(NodePublic),
     /// No node with this key is connected to the sender's relay any more.
-    KeyGone(NodePublic),
+    KeyLeft(NodePublic),
     /// A packet for a node at the receiver's relay.
     Packet {
         /// The receiver.
@@ -120,7 +120,7 @@ impl<'a> Frame<'a> {
         let mut body = Body(body);
         let frame = match kind {
             kind::KEY => Self::Key(body.key()?),
-            kind::KEY_GONE => Self::KeyGone(body.key()?),
+            kind::KEY_GONE => Self::KeyLeft(body.key()?),
             kind::PACKET => {
                 Self::Packet { to: body.key()?, from: body.key()?, packet: body.rest_up_to(PACKET)? }
             }
@@ -144,7 +144,7 @@ impl<'a> Frame<'a> {
     pub fn encode(&self, out: &mut Vec<u8>) {
         match self {
             Self::Key(key) => put(out, kind::KEY, &[key.as_bytes()]),
-            Self::KeyGone(key) => put(out, kind::KEY_GONE, &[key.as_bytes()]),
+            Self::KeyLeft(key) => put(out, kind::KEY_GONE, &[key.as_bytes()]),
             Self::Packet { to, from, packet } => {
                 put(out, kind::PACKET, &[to.as_bytes(), from.as_bytes(), packet]);
             }
@@ -215,7 +215,7 @@ mod tests {
         let (one, two) = (Uuid::from_u128(1), Uuid::from_u128(2));
         vec![
             Frame::Key(KEY),
-            Frame::KeyGone(OTHER),
+            Frame::KeyLeft(OTHER),
             Frame::Packet { to: KEY, from: OTHER, packet: b"packet" },
             Frame::SenderGone { to: KEY, peer: OTHER },
             Frame::Peer { id: one, number: 1 << 40, node: b"node" },

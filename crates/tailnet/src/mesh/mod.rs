@@ -264,7 +264,7 @@ async fn hear(
         Frame::read_all::<Error>(&record, |frame| {
             match frame {
                 Frame::Ping => is_asked = true,
-                Frame::Key(_) | Frame::KeyGone(_) | Frame::Packet { .. } | Frame::SenderGone { .. } => {
+                Frame::Key(_) | Frame::KeyLeft(_) | Frame::Packet { .. } | Frame::SenderGone { .. } => {
                     receiving.receive(&frame);
                 }
                 _ => {

@@ -228,7 +228,7 @@ impl Sending {
             && let Some(key) = waiting.keys.pop_first()
         {
             match clients.get(&key) {
-                None => Frame::KeyGone(key).encode(out),
+                None => Frame::KeyLeft(key).encode(out),
                 Some(same) if same.iter().any(|client| client.receives.load(Ordering::Relaxed)) => {
                     Frame::Key(key).encode(out);
                 }
@@ -290,7 +290,7 @@ impl Receiving {
                     inner.receives_elsewhere(key);
                 }
             }
-            Frame::KeyGone(key) => {
+            Frame::KeyLeft(key) => {
                 let mut remote = inner.links.remote.write();
                 let is_gone =
                     remote.is_newest(self.server, self.connection) && remote.remove(self.server, key);
