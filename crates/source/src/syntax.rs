@@ -328,6 +328,13 @@ mod tests {
     }
 
     #[test]
+    fn lines_are_counted_from_one_and_up_to_the_end() {
+        let text = "a\nbc\n\nd";
+        let lines: Vec<usize> = (0..=text.len() + 1).map(|at| line_at(text, at)).collect();
+        assert_eq!(lines, [1, 1, 2, 2, 2, 3, 4, 4, 4]);
+    }
+
+    #[test]
     fn repeated_keys_are_found_wherever_objects_are() {
         let key = |key: &str, times: usize| (key.to_owned(), times);
         for (text, expected) in [

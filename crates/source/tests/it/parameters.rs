@@ -183,5 +183,6 @@ data "coder_workspace_tags" "t" {
   tags = { a = data.coder_parameter.a.value } 
 }
 "#;
-    assert!(!template(&[("main.tf", alone)]).has_dependent_parameters());
+    let found = template(&[("main.tf", alone)]);
+    assert!(!found.has_dependent_parameters() && !found.may_refer_to_owner());
 }
