@@ -9,6 +9,10 @@ use super::entry::Entry;
 /// The message of an audit entry in the log (scheduling-and-auth 5.4).
 const AUDIT_MESSAGE: &str = "audit_log";
 
+/// The target whose warnings repeat a whole answer of the API server, with the values of Secrets and variables in it. Its errors are
+/// returned too, and the operator logs those.
+const WHOLE_ANSWERS: &str = "kube_client::client";
+
 /// Level and patterns.
 #[derive(Debug)]
 pub(crate) struct Filter {
@@ -29,7 +33,7 @@ impl Filter {
     pub(super) fn may_show(&self, metadata: &Metadata<'_>) -> bool {
         let level = *metadata.level();
         if !is_ours(metadata.target()) {
-            return level <= Level::WARN;
+            return shows_library(metadata.target(), level);
         }
         // Spans are kept at debug so that their fields reach shown entries.
         level <= Level::INFO || (level == Level::DEBUG && (metadata.is_span() || self.wants_debug()))
@@ -60,6 +64,11 @@ impl Filter {
     }
 }
 
+/// Whether an entry of a library is shown.
+fn shows_library(target: &str, level: Level) -> bool {
+    level <= Level::WARN && target != WHOLE_ANSWERS
+}
+
 /// Whether the event comes from this workspace: its crates, or a logger named without a path.
 fn is_ours(target: &str) -> bool {
     target.starts_with("coder")
@@ -85,5 +94,13 @@ mod tests {
         };
         assert!(!shows(&[], false) && !shows(&["database"], false));
         assert!(shows(&[], true) && shows(&["audit"], false));
+    }
+
+    #[test]
+    fn whole_answers_of_the_api_server_are_not_logged() {
+        assert!(!shows_library("kube_client::client", Level::WARN));
+        assert!(!shows_library("kube_client::client", Level::ERROR));
+        assert!(shows_library("kube_client::client::tls", Level::WARN));
+        assert!(shows_library("rustls", Level::WARN) && !shows_library("rustls", Level::INFO));
     }
 }
