@@ -202,8 +202,9 @@ fn a_credential_that_never_works_is_an_error_with_a_hint_and_exit_77() {
     let [error, hint] = &errors[..] else { panic!("{}", outcome.err) };
     assert!(hint.starts_with("hint: make another key with `coder provisioner keys create"), "{hint}");
     assert!(
-        error.contains("the provisioner key was deleted, has expired, or is a key of another server")
-            && !outcome.err.contains(&"k".repeat(43)),
+        error.contains(
+            "the provisioner key was deleted, has expired, is not complete, or is a key of another server"
+        ) && !outcome.err.contains(&"k".repeat(43)),
         "{}",
         outcome.err
     );
