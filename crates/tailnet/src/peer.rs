@@ -158,9 +158,9 @@ impl Peers {
         self.entries.remove(&id).filter(|entry| entry.programmed.is_some()).map(|_| Action::Remove(id))
     }
 
-    /// The destinations of a client.
+    /// The destinations of a client. An agent has none: it opens no tunnel to those who reach it.
     pub fn destinations(&self) -> impl Iterator<Item = Uuid> {
-        self.entries.keys().copied()
+        self.entries.keys().copied().filter(|_| self.role == Role::Client)
     }
 
     /// Takes a message of the coordinator about one peer.

@@ -58,6 +58,16 @@ fn agent_configures_a_peer_at_once_and_answers_ready_for_each_node() {
     assert_eq!(peers.update(now, &update(Kind::Disconnected, None)), []);
 }
 
+/// What it opened with its next connection to the coordinator would be refused, and the connection ended.
+#[test]
+fn agent_opens_no_tunnel_to_those_who_reach_it() {
+    let mut agent = Peers::new(Role::Agent);
+    agent.update(Instant::now(), &update(Kind::Node, Some(&node())));
+    agent.lose_all(Instant::now());
+    assert_eq!(agent.destinations().count(), 0);
+    assert_eq!(client().destinations().count(), 1);
+}
+
 #[test]
 fn client_waits_for_ready_for_handshake() {
     let (mut peers, now, node) = (client(), Instant::now(), node());
