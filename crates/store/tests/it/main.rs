@@ -22,6 +22,7 @@ mod pipelined_statements;
 mod postgres_restart;
 mod queue;
 mod reap;
+mod schedules;
 mod secret_columns;
 mod statements;
 mod templates;

@@ -82,7 +82,7 @@ pub(crate) async fn new_build(
     Ok((id, job.id, number))
 }
 
-async fn template(fixture: &Fixture) -> Template {
+pub(crate) async fn template(fixture: &Fixture) -> Template {
     let version = new_version(fixture, "v1").await;
     let template = new_template(fixture, "docker", &version).await;
     end(fixture, version.job_id).await;
