@@ -1,5 +1,5 @@
-//! Prometheus metrics: official names where this server has the same thing (scheduling-and-auth 6.2), and our own, which
-//! begin with `coderd_provisioning_` (docs/operators/monitoring.md lists them).
+//! Prometheus metrics: official names where this server has the same thing (scheduling-and-auth 6.2), and our own
+//! (docs/operators/monitoring.md lists them).
 //!
 //! Counters are updated as things happen. Numbers from the database are read at each scrape. Labels that clients can choose
 //! are bounded: tag sets by [`counters::SETS`], paths by the route table.
