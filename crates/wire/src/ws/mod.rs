@@ -298,3 +298,29 @@ impl Masks {
         [a, b, c, d]
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// The first numbers that splitmix64 makes of zero.
+    #[test]
+    fn masks_are_the_numbers_of_the_generator() {
+        let mut masks = Masks(0);
+        let found = [masks.next(), masks.next(), masks.next()].map(u32::from_be_bytes);
+        assert_eq!(found, [0xe220_a839, 0x6e78_9e6a, 0x06c4_5d18]);
+    }
+
+    /// A connection that is idle keeps no buffer of its last long message.
+    #[tokio::test]
+    async fn what_was_sent_leaves_no_buffer_behind() {
+        use tokio::io::AsyncWriteExt as _;
+        let (near, _far) = tokio::io::duplex(1 << 20);
+        let mut socket = Socket::server(near);
+        for length in [100, 10_000, 1_025] {
+            socket.write_all(&vec![7; length]).await.unwrap();
+            socket.flush().await.unwrap();
+            assert!(socket.out.is_empty() && socket.out.capacity() <= 1024, "after {length} bytes");
+        }
+    }
+}
