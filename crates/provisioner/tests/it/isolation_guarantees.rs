@@ -118,6 +118,10 @@ async fn holds(isolation: IsolationMode, level: IsolationLevel) {
     }
     if level == IsolationLevel::Full {
         assert_eq!(facts["first"], "terraform", "the command is the first process of its namespace");
+        let options = mounted(&facts, Path::new("/proc"));
+        for wanted in ["nosuid", "nodev", "noexec"] {
+            assert!(options.iter().any(|option| option == wanted), "/proc: {options:?}");
+        }
     }
     if rustix::process::geteuid().is_root() {
         assert_eq!((&*facts["writable"], &*facts["disks"]), (".", "."), "settings of the kernel, and disks");

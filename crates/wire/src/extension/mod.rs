@@ -240,6 +240,7 @@ mod tests {
         for extension in Extension::ALL {
             let rest = Extensions::ALL.without(extension);
             assert!(!rest.has(extension) && rest.with(extension) == Extensions::ALL);
+            assert_eq!(Extensions::ALL.with(extension), Extensions::ALL, "{extension:?} twice");
             assert_eq!(parse(&[&rest.to_string()]), rest, "{extension:?}");
         }
     }

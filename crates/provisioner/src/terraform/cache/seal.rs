@@ -262,6 +262,25 @@ mod tests {
         }
     }
 
+    /// Daemons that start together use the key of the fastest.
+    #[test]
+    fn all_daemons_of_a_cache_have_one_key() {
+        const DAEMONS: usize = 8;
+        for _ in 0..20 {
+            let (cache, package) = cache();
+            let start = std::sync::Barrier::new(DAEMONS);
+            let make = || {
+                start.wait();
+                later(&cache).make(&package, b"").unwrap()
+            };
+            let seals: Vec<String> = std::thread::scope(|scope| {
+                let daemons: Vec<_> = (0..DAEMONS).map(|_| scope.spawn(make)).collect();
+                daemons.into_iter().map(|daemon| daemon.join().unwrap()).collect()
+            });
+            assert!(seals.iter().all(|seal| *seal == seals[0]), "{seals:?}");
+        }
+    }
+
     #[test]
     fn key_that_cannot_be_removed_is_an_error() {
         let cache = tempfile::tempdir().unwrap();
