@@ -118,11 +118,7 @@ impl Events {
 }
 
 fn cut(note: &str) -> &str {
-    let mut end = note.len().min(NOTE);
-    while !note.is_char_boundary(end) {
-        end -= 1;
-    }
-    &note[..end]
+    &note[..note.floor_char_boundary(NOTE)]
 }
 
 fn event(about: &ObjectReference, what: &Report, now: Timestamp) -> Event {
