@@ -20,7 +20,7 @@ pub fn script_data_dir(wanted: PathBuf, home: &Path) -> PathBuf {
         Err(error) => {
             let chosen = home.join(IN_HOME);
             tracing::warn!(
-                directory = %wanted.join(ROOT).display(), chosen = %chosen.display(), %error,
+                dir = %wanted.join(ROOT).display(), chosen = %chosen.display(), %error,
                 "the directory for scripts is not used: set CODER_AGENT_SCRIPT_DATA_DIR"
             );
             chosen
