@@ -64,20 +64,17 @@ pub(crate) fn text(
 
 /// Asks for a secret, which is not shown while it is typed.
 pub(crate) fn hidden(printer: &Printer, question: &str, instead: &str) -> anyhow::Result<Secret> {
+    let about = || format!("read the answer to {question:?}");
+    // Before the question: who answers at once is not shown either.
+    let quiet = if is_interactive() { Some(EchoOff::start().with_context(about)?) } else { None };
     printer.ask(&format!("{} ", mark(printer, question)));
-    let answer = if is_interactive() {
-        let answer = without_echo();
-        printer.ask("\r\n");
-        match answer {
-            Err(error) if !error.is::<Canceled>() => {
-                return Err(error.context(format!("read the answer to {question:?}")));
-            }
-            answer => answer?,
-        }
-    } else {
-        line(printer, question, instead)?
-    };
-    Ok(Secret::new(answer))
+    let Some(quiet) = quiet else { return Ok(Secret::new(line(printer, question, instead)?)) };
+    let answer = without_echo(&quiet);
+    printer.ask("\r\n");
+    match answer {
+        Err(error) if !error.is::<Canceled>() => Err(error.context(about())),
+        answer => Ok(Secret::new(answer?)),
+    }
 }
 
 /// Asks for a new password, twice where it is typed, until it is strong enough.
@@ -145,12 +142,11 @@ impl Drop for EchoOff {
     }
 }
 
-fn without_echo() -> anyhow::Result<String> {
+fn without_echo(_: &EchoOff) -> anyhow::Result<String> {
     const END_OF_TEXT: u8 = 3;
     const END_OF_INPUT: u8 = 4;
     const BACKSPACE: u8 = 8;
     const DELETE: u8 = 127;
-    let quiet = EchoOff::start()?;
     let mut bytes: Vec<u8> = Vec::new();
     for byte in io::stdin().lock().bytes() {
         match byte? {
@@ -164,6 +160,5 @@ fn without_echo() -> anyhow::Result<String> {
             byte => bytes.push(byte),
         }
     }
-    drop(quiet);
     String::from_utf8(bytes).context("not valid UTF-8")
 }
