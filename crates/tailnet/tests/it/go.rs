@@ -7,12 +7,15 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
+use coder_domain::secret::Secret;
 use coder_requirements::Requirement;
 use coder_tailnet::address;
+use coder_tailnet::coordinator::hub::Hub;
 use coder_tailnet::derp::Relay;
 use coder_tailnet::derp::relay::Config as RelayConfig;
 use coder_tailnet::derp::upgrade::{self, Form};
 use coder_tailnet::key::NodePrivate;
+use coder_tailnet::mesh::{self, Mesh};
 use coder_tailnet::node::{BoxedFuture, Config, Dialer, Node, PingKind};
 use coder_tailnet::peer::PeerConfig;
 use coder_wire::bytes::BoxedStream;
@@ -21,7 +24,7 @@ use serde_json::{Value, json};
 use tokio::io::{AsyncBufReadExt as _, AsyncReadExt as _, AsyncWriteExt as _, BufReader, Lines};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::process::{Child, ChildStdin, ChildStdout, Command};
-use tokio::task::JoinHandle;
+use tokio::task::{JoinHandle, JoinSet};
 use uuid::Uuid;
 
 use super::rig::content;
@@ -31,6 +34,7 @@ const LONG: Duration = Duration::from_secs(60);
 
 /// A relay behind HTTP on loopback, as the server mounts it.
 struct HttpRelay {
+    relay: Relay,
     port: u16,
     websockets: Arc<AtomicUsize>,
     task: JoinHandle<()>,
@@ -48,15 +52,30 @@ impl HttpRelay {
         let port = listener.local_addr().unwrap().port();
         let relay = Relay::new(NodePrivate::generate(), RelayConfig::default());
         let websockets = Arc::new(AtomicUsize::new(0));
-        let counted = Arc::clone(&websockets);
+        let (served, counted) = (relay.clone(), Arc::clone(&websockets));
         let task = tokio::spawn(async move {
-            let mut connections = tokio::task::JoinSet::new();
+            let mut connections = JoinSet::new();
             while let Ok((io, _)) = listener.accept().await {
                 io.set_nodelay(true).unwrap();
-                connections.spawn(serve(io, relay.clone(), Arc::clone(&counted)));
+                connections.spawn(serve(io, served.clone(), Arc::clone(&counted)));
             }
         });
-        Self { port, websockets, task }
+        Self { relay, port, websockets, task }
+    }
+
+    /// Connects two of them, as servers on one database are.
+    fn connect(&self, other: &Self) -> JoinSet<Result<(), mesh::Error>> {
+        let [one, two] = [self, other].map(|server| {
+            Mesh::new(Uuid::new_v4(), Secret::new("secret"), server.relay.clone(), Hub::default())
+        });
+        let mut connections = JoinSet::new();
+        for (from, to) in [(one.clone(), two.clone()), (two, one)] {
+            let (near, far) = tokio::io::duplex(256 << 10);
+            let other = to.own();
+            connections.spawn(async move { to.accept(far, |_| {}).await });
+            connections.spawn(async move { from.dial(near, other).await });
+        }
+        connections
     }
 }
 
@@ -172,9 +191,14 @@ fn echo(node: &Node, port: u16) -> JoinHandle<()> {
 
 /// Runs the Go node against ours, with the relay in one of its forms.
 async fn both_directions(form: Form) {
-    let Some(mut go) = GoNode::start().await else { return };
     let relay = HttpRelay::start().await;
-    let node = Node::start(Config::agent(AGENT, 999, Arc::new(HttpDialer(relay.port, form))));
+    nodes_reach_each_other(form, &relay, &relay).await;
+}
+
+/// Runs the Go node at one relay, and ours at another or the same.
+async fn nodes_reach_each_other(form: Form, relay: &HttpRelay, of_ours: &HttpRelay) {
+    let Some(mut go) = GoNode::start().await else { return };
+    let node = Node::start(Config::agent(AGENT, 999, Arc::new(HttpDialer(of_ours.port, form))));
     node.home_relay().wait_for(|is_up| *is_up).await.unwrap();
     node.set_peer(go.config.clone());
     let message = node.message();
@@ -230,4 +254,11 @@ async fn official_engine_reaches_our_node_and_is_reached() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn official_engine_over_websockets() {
     both_directions(Form::WebSocket).await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn official_engine_reaches_a_node_at_another_server() {
+    let (one, two) = (HttpRelay::start().await, HttpRelay::start().await);
+    let _connections = one.connect(&two);
+    nodes_reach_each_other(Form::Derp, &one, &two).await;
 }
