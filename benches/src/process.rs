@@ -7,6 +7,8 @@ use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, bail};
+use coder_store::Location;
+use coder_store::testing::{self, TestDatabase};
 use tempfile::TempDir;
 
 use crate::Setup;
@@ -35,10 +37,10 @@ pub(crate) struct Deployment {
 }
 
 /// Where a server keeps its data.
-#[derive(Clone)]
 pub(crate) enum Database {
     Sqlite,
-    Postgres(String),
+    /// Its schema is dropped with it.
+    Postgres(TestDatabase),
 }
 
 impl Database {
@@ -49,9 +51,8 @@ impl Database {
             return Ok(None);
         }
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
-        let database = runtime.block_on(coder_store::testing::postgres()).context("no Postgres")?;
-        let coder_store::Location::Postgres(url) = &database.location else { bail!("that is no Postgres") };
-        Ok(Some(Self::Postgres(url.expose().to_owned())))
+        let database = runtime.block_on(testing::postgres()).context("no Postgres")?;
+        Ok(Some(Self::Postgres(database)))
     }
 }
 
@@ -137,8 +138,9 @@ pub(crate) fn server(
     let mut command = Command::new(coder);
     command.args(["server", "--http-address", &address.to_string()]).args(arguments);
     isolate(&mut command, folder);
-    if let Database::Postgres(url) = database {
-        command.env("CODER_PG_CONNECTION_URL", url);
+    if let Database::Postgres(database) = database {
+        let Location::Postgres(url) = &database.location else { bail!("that is no Postgres") };
+        command.env("CODER_PG_CONNECTION_URL", url.expose());
     }
     let log = std::fs::File::create(folder.join("server.log"))?;
     let start = Instant::now();
