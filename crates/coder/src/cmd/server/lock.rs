@@ -6,6 +6,7 @@ use std::fs::{File, OpenOptions, TryLockError};
 use std::io::{ErrorKind, Read as _, Seek as _, Write as _};
 use std::os::unix::fs::OpenOptionsExt as _;
 use std::path::Path;
+use std::time::{Duration, Instant};
 
 use anyhow::{Context as _, bail};
 
@@ -13,8 +14,13 @@ use anyhow::{Context as _, bail};
 const FILE: &str = "coder.lock";
 /// A holder whose process id is unknown.
 const OTHER: &str = "another server";
-/// Longest process id that is read.
-const LONGEST: u64 = 32;
+/// Longest process id that is read, in bytes.
+const LONGEST_ID: u64 = 32;
+/// How long a lock of another process is tried again. A server that was killed while it started a program leaves a child that
+/// has the lock until it runs this program.
+const LONGEST_WAIT: Duration = Duration::from_secs(1);
+/// Between two attempts.
+const PAUSE: Duration = Duration::from_millis(10);
 
 /// The locks, until it is dropped. The database must be closed before.
 #[derive(Debug)]
@@ -27,8 +33,17 @@ pub(crate) struct Lock {
 impl Lock {
     /// Locks an existing data directory, with the database if there is one.
     pub(crate) fn take(directory: &Path) -> anyhow::Result<Self> {
-        let lock_file = lock_directory(directory)?;
-        let database = lock_database(directory)?;
+        let until = Instant::now() + LONGEST_WAIT;
+        Self::take_with(directory, &mut || {
+            std::thread::sleep(PAUSE);
+            Instant::now() < until
+        })
+    }
+
+    /// `again` waits a moment, and says whether a lock that another process has is tried again.
+    fn take_with(directory: &Path, again: &mut dyn FnMut() -> bool) -> anyhow::Result<Self> {
+        let lock_file = lock_directory(directory, again)?;
+        let database = lock_database(directory, again)?;
         // Only now: until here the file may name the process that has the database.
         if let Some(mut file) = lock_file.as_ref() {
             let note = file.set_len(0).and_then(|()| file.rewind());
@@ -41,14 +56,14 @@ impl Lock {
     /// Locks a database that was created since.
     pub(crate) fn include_database(&mut self, directory: &Path) -> anyhow::Result<()> {
         if self.database.is_none() {
-            self.database = lock_database(directory)?;
+            self.database = lock_database(directory, &mut || false)?;
         }
         Ok(())
     }
 }
 
 /// Locks the file of the database itself. `None` where there is none, or no lock that leaves SQLite its own.
-fn lock_database(directory: &Path) -> anyhow::Result<Option<File>> {
+fn lock_database(directory: &Path, again: &mut dyn FnMut() -> bool) -> anyhow::Result<Option<File>> {
     let Ok(path) = directory.join(super::database::FILE).canonicalize() else { return Ok(None) };
     let file = File::open(&path).with_context(|| format!("open {}", path.display()))?;
     let system = rustix::fs::fstatfs(&file).with_context(|| format!("inspect {}", path.display()))?;
@@ -56,7 +71,7 @@ fn lock_database(directory: &Path) -> anyhow::Result<Option<File>> {
     if system.f_type == rustix::fs::NFS_SUPER_MAGIC {
         return Ok(None);
     }
-    match file.try_lock() {
+    match lock(&file, again) {
         Ok(()) => Ok(Some(file)),
         Err(TryLockError::WouldBlock) => {
             let lock_file = path.parent().map(|parent| File::open(parent.join(FILE)));
@@ -73,12 +88,12 @@ fn lock_database(directory: &Path) -> anyhow::Result<Option<File>> {
 }
 
 /// Locks one directory. `None` where the file system has no locks.
-fn lock_directory(directory: &Path) -> anyhow::Result<Option<File>> {
+fn lock_directory(directory: &Path, again: &mut dyn FnMut() -> bool) -> anyhow::Result<Option<File>> {
     let path = directory.join(FILE);
     let mut options = OpenOptions::new();
     options.read(true).write(true).create(true).truncate(false).mode(0o600);
     let file = options.open(&path).with_context(|| format!("open {}", path.display()))?;
-    match file.try_lock() {
+    match lock(&file, again) {
         Ok(()) => {}
         Err(TryLockError::WouldBlock) => bail!(
             "{} uses the data directory {}: stop it first, or choose another directory with --data-dir",
@@ -100,11 +115,20 @@ fn lock_directory(directory: &Path) -> anyhow::Result<Option<File>> {
     Ok(Some(file))
 }
 
+fn lock(file: &File, again: &mut dyn FnMut() -> bool) -> Result<(), TryLockError> {
+    loop {
+        match file.try_lock() {
+            Err(TryLockError::WouldBlock) if again() => {}
+            result => return result,
+        }
+    }
+}
+
 /// Describes the process that has the lock.
 fn holder(file: &File) -> String {
     let mut text = String::new();
     // Only a hint for people. The lock itself decides.
-    let read = file.take(LONGEST).read_to_string(&mut text);
+    let read = file.take(LONGEST_ID).read_to_string(&mut text);
     let pid = read.ok().and_then(|_| text.trim().parse::<u32>().ok());
     pid.map_or_else(|| OTHER.to_owned(), |pid| format!("another server, process {pid},"))
 }
@@ -133,6 +157,22 @@ mod tests {
         let text = std::fs::read_to_string(directory.path().join(FILE)).unwrap();
         assert_eq!(text, format!("{}\n", std::process::id()));
         drop(again);
+    }
+
+    #[test]
+    fn a_lock_that_is_released_soon_is_waited_for() {
+        let directory = tempfile::tempdir().unwrap();
+        let mut first = Some(Lock::take(directory.path()).unwrap());
+        let mut attempts = 0;
+        let second = Lock::take_with(directory.path(), &mut || {
+            attempts += 1;
+            if attempts == 3 {
+                first = None;
+            }
+            true
+        });
+        drop(second.unwrap());
+        assert_eq!(attempts, 3);
     }
 
     #[test]
