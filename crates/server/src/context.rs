@@ -21,6 +21,7 @@ use crate::lifecycle::Lifecycle;
 use crate::memory::Memory;
 use crate::metrics::counters::Metrics;
 use crate::network::Network;
+use crate::provisioning::credentials::revoke::EndedTokens;
 use crate::provisioning::dispatch::scheduler::Scheduler;
 
 /// The shared context as axum state.
@@ -65,6 +66,8 @@ pub struct Ctx {
     pub pending: PendingReports,
     /// Wakes the schedule task after a change.
     pub schedules_changed: Arc<Notify>,
+    /// Users whose connections are checked, because a token of theirs ended.
+    pub ended_tokens: Arc<EndedTokens>,
     /// Prometheus metrics.
     pub metrics: Metrics,
 }

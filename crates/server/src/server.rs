@@ -228,6 +228,7 @@ pub async fn context(config: Config, deps: Deps) -> Result<App, Error> {
         agents: ConnectedAgents::default(),
         pending: PendingReports::default(),
         schedules_changed: Arc::default(),
+        ended_tokens: Arc::default(),
         metrics: Metrics::default(),
     }))
 }

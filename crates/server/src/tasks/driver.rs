@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use futures_util::FutureExt;
 use tokio::sync::Notify;
-use tokio::time::{Instant, MissedTickBehavior, interval_at, sleep};
+use tokio::time::{Instant, MissedTickBehavior, interval_at, sleep, sleep_until};
 
 use crate::context::App;
 
@@ -57,16 +57,25 @@ pub fn every<T: Task>(app: &App, period: Duration, first: FirstRun, mut task: T)
     });
 }
 
+/// Between two passes of a task that is woken again and again. The first wake-up after a pause is followed at once.
+const SHORTEST_PERIOD: Duration = Duration::from_millis(250);
+
 /// Runs `task` at once, then when it asked to, when it is woken, and after a failed pass within `retry`, until the soft stop.
+/// Many wake-ups in a short time lead to one pass.
 pub fn when_due<T: WakingTask>(app: &App, woken: Arc<Notify>, retry: Duration, mut task: T) {
     let context = app.clone();
     app.lifecycle.spawn(T::NAME, async move {
         let mut failing = false;
         while !context.lifecycle.soft().is_cancelled() {
+            let next_woken = Instant::now() + SHORTEST_PERIOD;
             let wait = pass(T::NAME, &mut failing, task.run(&context)).await.unwrap_or(retry);
+            let wake_up = async {
+                woken.notified().await;
+                sleep_until(next_woken).await;
+            };
             tokio::select! {
                 () = context.lifecycle.soft().cancelled() => return,
-                () = woken.notified() => {}
+                () = wake_up => {}
                 () = sleep(wait.max(Duration::from_millis(1))) => {}
             }
         }

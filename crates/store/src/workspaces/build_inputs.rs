@@ -69,11 +69,13 @@ statements! { "workspaces";
         version.archived, version.has_ai_task, version.has_external_agent, version.created_us, version.updated_us, ",
         job_columns!(), " from template_versions as version join provisioner_jobs as job on job.id = version.job_id
         join tag_sets as interned on interned.id = job.tag_set_id where version.id = $1"));
-    PARAMETERS = sql("select true as defined, '' as sealed_id, known.position, known.name, known.definition as content
+    PARAMETERS = sql("select 'definition' as kind, '' as sealed_id, known.position, known.name, known.definition as content
         from template_version_parameters as known where known.template_version_id = $1
-        union all select false as defined, given.workspace_build_id || ' ' || given.name as sealed_id, 0 as position,
+        union all select 'value' as kind, given.workspace_build_id || ' ' || given.name as sealed_id, 0 as position,
         given.name, given.value as content
-        from workspace_build_parameters as given where given.workspace_build_id = $2 order by 3");
+        from workspace_build_parameters as given where given.workspace_build_id = $2
+        union all select 'preset' as kind, '' as sealed_id, preset.position, preset.name, '' as content
+        from template_version_presets as preset where preset.template_version_id = $1 order by 3");
 }
 
 /// A workspace with the inputs of its next build.
@@ -96,7 +98,16 @@ pub async fn find_version(tx: &mut Tx, id: TemplateVersionId) -> Result<Option<(
     Ok(Some((parts.next()?, parts.next()?)))
 }
 
-/// The parameters of a version in display order, and their values in a build.
+/// The parameters of a version, and their values in a build.
+#[derive(Debug, Default)]
+pub struct BuildParameters {
+    /// In display order.
+    pub definitions: Vec<Parameter>,
+    pub values: BTreeMap<String, String>,
+    pub has_presets: bool,
+}
+
+/// The parameters of a version and their values in a build.
 ///
 /// # Errors
 /// [`crate::Error::Corrupt`].
@@ -104,14 +115,14 @@ pub async fn list_parameters(
     tx: &mut Tx,
     version: TemplateVersionId,
     build: Option<BuildId>,
-) -> Result<(Vec<Parameter>, BTreeMap<String, String>)> {
-    let (mut definitions, mut given) = (Vec::new(), BTreeMap::new());
+) -> Result<BuildParameters> {
+    let mut found = BuildParameters::default();
     for row in tx.fetch(&PARAMETERS, values![version, build]).await? {
-        if row.get("defined")? {
-            definitions.push(row.get("content")?);
-        } else {
-            given.insert(row.get("name")?, read_parameter(&row, "content")?);
+        match row.get::<String>("kind")?.as_str() {
+            "definition" => found.definitions.push(row.get("content")?),
+            "value" => drop(found.values.insert(row.get("name")?, read_parameter(&row, "content")?)),
+            _ => found.has_presets = true,
         }
     }
-    Ok((definitions, given))
+    Ok(found)
 }

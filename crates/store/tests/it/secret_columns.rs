@@ -251,7 +251,7 @@ async fn read(store: &Store, name: &str, written: &Written) -> Result<(), Error>
     assert_eq!(server_secrets::find(&mut tx, name).await?.unwrap().expose(), CANARY);
     assert_eq!(builds::list_parameters(&mut tx, written.build).await?, parameters());
     assert_eq!(
-        build_inputs::list_parameters(&mut tx, written.version, Some(written.build)).await?.1,
+        build_inputs::list_parameters(&mut tx, written.version, Some(written.build)).await?.values,
         parameters()
     );
     assert!(builds::find_state(&mut tx, written.build).await?.unwrap() == CANARY.as_bytes());

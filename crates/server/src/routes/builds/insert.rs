@@ -12,9 +12,10 @@ use coder_domain::rbac::{Action, Object, Resource};
 use coder_domain::tags::{JobRequirements, TagSet};
 use coder_store::jobs::{Job, NewJob};
 use coder_store::templates::Template;
+use coder_store::templates::version_details;
 use coder_store::templates::versions::Version;
 use coder_store::workspaces::Workspace;
-use coder_store::workspaces::build_inputs::{self, PreviousBuild};
+use coder_store::workspaces::build_inputs::{self, BuildParameters, PreviousBuild};
 use coder_store::workspaces::builds::{Build, NewBuild};
 use coder_store::workspaces::{self, builds, schedules};
 use coder_store::{Document, Tx, jobs, users};
@@ -194,15 +195,20 @@ impl BuildPlan {
         check_import(&version, &import)?;
         check_workspace(workspace, previous)?;
         extras(app, requester, template, request)?;
-        let (definitions, values_before) =
+        let BuildParameters { definitions, values, has_presets } =
             build_inputs::list_parameters(&mut tx, version.id, last.map(|last| last.id)).await?;
         let given = GivenParameters {
             transition: Some(request.transition),
             preset: request.preset,
             request: request.parameters.iter().map(|pair| (pair.name.clone(), pair.value.clone())).collect(),
-            last: last.map(|_| values_before),
+            last: last.map(|_| values),
         };
-        let known = VersionParameters::with(&mut tx, version.id, definitions, &given).await?;
+        // A preset sets parameters, and without any of both none is chosen or matches.
+        let presets = match has_presets && (request.preset.is_some() || !definitions.is_empty()) {
+            true => version_details::list_presets(&mut tx, version.id).await?,
+            false => Vec::new(),
+        };
+        let known = VersionParameters::new(definitions, presets);
         let flow = versions::tags::flow(Some(template));
         let source = source::find(&mut tx, flow, &version, import.file_id, workspace.owner_id, now).await?;
         drop(tx);
