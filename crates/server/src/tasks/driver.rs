@@ -69,17 +69,24 @@ pub fn when_due<T: WakingTask>(app: &App, woken: Arc<Notify>, retry: Duration, m
         while !context.lifecycle.soft().is_cancelled() {
             let next_woken = Instant::now() + SHORTEST_PERIOD;
             let wait = pass(T::NAME, &mut failing, task.run(&context)).await.unwrap_or(retry);
-            let wake_up = async {
-                woken.notified().await;
-                sleep_until(next_woken).await;
-            };
             tokio::select! {
                 () = context.lifecycle.soft().cancelled() => return,
-                () = wake_up => {}
-                () = sleep(wait.max(Duration::from_millis(1))) => {}
+                () = pause(&woken, next_woken, wait.max(Duration::from_millis(1))) => {}
             }
         }
     });
+}
+
+/// Waits until the task is woken, but not before `next_woken`, and not longer than `wait`.
+async fn pause(woken: &Notify, next_woken: Instant, wait: Duration) {
+    let wake_up = async {
+        woken.notified().await;
+        sleep_until(next_woken).await;
+    };
+    tokio::select! {
+        () = wake_up => {}
+        () = sleep(wait) => {}
+    }
 }
 
 /// One pass. Each starts from the database, so one that panicked leaves no broken state in the task.
@@ -102,4 +109,26 @@ async fn pass<R>(
         Err(_) => tracing::error!(task = name, "a background task panicked, it will try again"),
     }
     None
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[tokio::test(start_paused = true)]
+    async fn a_task_that_is_woken_again_and_again_keeps_the_shortest_period() {
+        let (woken, start, wait) = (Notify::new(), Instant::now(), Duration::from_secs(60));
+        woken.notify_one();
+        pause(&woken, start + SHORTEST_PERIOD, wait).await;
+        assert_eq!(start.elapsed(), SHORTEST_PERIOD);
+        // The last pass is long ago.
+        woken.notify_one();
+        pause(&woken, start, wait).await;
+        assert_eq!(start.elapsed(), SHORTEST_PERIOD);
+        // What is due sooner does not wait for it.
+        woken.notify_one();
+        let soon = Duration::from_millis(10);
+        pause(&woken, Instant::now() + SHORTEST_PERIOD, soon).await;
+        assert_eq!(start.elapsed(), SHORTEST_PERIOD + soon);
+    }
 }
