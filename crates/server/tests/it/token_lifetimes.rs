@@ -116,12 +116,12 @@ on_both_engines! {
     /// Otherwise signing out of a browser would end the command line and CI.
     async fn keys_created_by_a_logged_in_person_are_independent(server: TestServer) {
         let owner = server.owner().await;
-        let (line, ci) = (session(&server, &owner).await, token(&server, &owner, 3600).await);
+        let (cli, ci) = (session(&server, &owner).await, token(&server, &owner, 3600).await);
         let from_page = shown(&page(&server, &owner).await).unwrap();
-        let by_line = token(&server, &line, 3600).await;
+        let by_cli = token(&server, &cli, 3600).await;
         server.post(&owner, "/api/v2/users/logout", Value::Null).await.expect(200);
-        server.post(&line, "/api/v2/users/logout", Value::Null).await.expect(200);
-        for (key, want) in [(&owner, 401), (&line, 401), (&ci, 200), (&from_page, 200), (&by_line, 200)] {
+        server.post(&cli, "/api/v2/users/logout", Value::Null).await.expect(200);
+        for (key, want) in [(&owner, 401), (&cli, 401), (&ci, 200), (&from_page, 200), (&by_cli, 200)] {
             assert_eq!(status(&server, key).await, want);
         }
     }
@@ -206,12 +206,12 @@ async fn a_new_password_ends_tokens_and_what_they_minted() {
     let server = TestServer::sqlite().await;
     let owner = server.owner().await;
     let thief = server.user(&owner, "dev", &[]).await;
-    let (stolen, line) = (token(&server, &thief, 3600).await, session(&server, &thief).await);
+    let (stolen, cli) = (token(&server, &thief, 3600).await, session(&server, &thief).await);
     let deep = session(&server, &stolen).await;
     let own = server.login("dev@example.com").await;
     let change = json!({ "old_password": PASSWORD, "password": "AnotherSecret!22" });
     server.put(&own, "/api/v2/users/me/password", change).await.expect(204);
-    for (key, want) in [(&own, 200), (&thief, 401), (&stolen, 401), (&line, 401), (&deep, 401)] {
+    for (key, want) in [(&own, 200), (&thief, 401), (&stolen, 401), (&cli, 401), (&deep, 401)] {
         assert_eq!(status(&server, key).await, want);
     }
     // A child session that changes the password stays, and so do its parents.

@@ -220,22 +220,22 @@ async fn a_build_carries_its_metadata_and_a_token_that_ends_with_the_stop() {
     let user = server.user_id(&owner).await;
     let path = format!("/api/v2/workspaces/{workspace}/builds");
     let first = mint(&token).await;
-    let line = user_daemons::joined(&server, "inside", user, &first[0]).await;
+    let connection = user_daemons::joined(&server, "inside", user, &first[0]).await;
     server.post(&owner, &path, json!({ "transition": "start" })).await.expect(201);
     let got = daemon.acquire().await;
     let Some(Type::WorkspaceBuild(arm)) = got.r#type else { panic!("{got:?}") };
-    tokio::time::timeout(SOON, line.calls.session().closed()).await.unwrap();
+    tokio::time::timeout(SOON, connection.calls.session().closed()).await.unwrap();
     for old in first.iter().chain([&token]) {
         server.get(old, "/api/v2/users/me").await.expect(401);
     }
     daemon.calls.complete_job(&build_result(got.job_id.parse().unwrap(), b"state")).await.unwrap();
     let token = arm.metadata.unwrap().workspace_owner_session_token;
     let second = mint(&token).await;
-    let line = user_daemons::joined(&server, "inside", user, &second[1]).await;
+    let connection = user_daemons::joined(&server, "inside", user, &second[1]).await;
 
     server.post(&owner, &path, json!({ "transition": "stop" })).await.expect(201);
     let got = daemon.acquire().await;
-    tokio::time::timeout(SOON, line.calls.session().closed()).await.unwrap();
+    tokio::time::timeout(SOON, connection.calls.session().closed()).await.unwrap();
     for old in &second {
         server.get(old, "/api/v2/users/me").await.expect(401);
     }

@@ -21,11 +21,11 @@ async fn expiring(server: &TestServer, name: &str, seconds: i64) -> DaemonConnec
     keys::insert(&mut app.store.single().await.unwrap(), &key, Sha256Digest::of(name)).await.unwrap();
     let address = std::net::Ipv4Addr::LOCALHOST.into();
     let presented_key = Some(PresentedKey { key: id, secret: Sha256Digest::of(name), address });
-    let line =
+    let connection =
         DaemonConnection::open(app, JoinOptions { name, key: id, presented_key, ..JoinOptions::default() })
             .await;
-    line.attach(&Bytes::new(), vec![]).await.unwrap();
-    line
+    connection.attach(&Bytes::new(), vec![]).await.unwrap();
+    connection
 }
 
 #[tokio::test]
@@ -51,12 +51,12 @@ async fn the_sessions_of_a_key_end_when_it_expires_and_its_jobs_fail_with_that_r
 #[tokio::test]
 async fn a_key_that_expires_by_a_jump_of_the_clock_ends_its_sessions_within_minutes() {
     let server = TestServer::sqlite().await;
-    let line = expiring(&server, "k", 24 * 3600).await;
+    let connection = expiring(&server, "k", 24 * 3600).await;
     // The timer is set before the response is sent.
-    line.attach(&Bytes::new(), vec![]).await.unwrap_err();
+    connection.attach(&Bytes::new(), vec![]).await.unwrap_err();
     server.advance(25 * 3600);
     pass(601).await;
-    tokio::time::timeout(SOON, line.calls.session().closed()).await.unwrap();
+    tokio::time::timeout(SOON, connection.calls.session().closed()).await.unwrap();
 }
 
 #[tokio::test]
@@ -149,8 +149,8 @@ async fn a_changed_clock_ends_no_running_job() {
     let owner = server.owner().await;
     let (running, waiting) =
         (import(&server, &owner, json!({})).await.1, import(&server, &owner, json!({})).await.1);
-    let line = DaemonConnection::fresh(&server.app, "d").await.0;
-    line.take(running).await;
+    let connection = DaemonConnection::fresh(&server.app, "d").await.0;
+    connection.take(running).await;
     let mut reaper = ReapJobs::default();
     reaper.run(&server.app).await.unwrap();
     for jump in [3600, -2 * 3600, 24 * 3600, -12 * 3600] {
@@ -160,11 +160,11 @@ async fn a_changed_clock_ends_no_running_job() {
         for (id, expected) in [(running, Status::Running), (waiting, Status::Pending)] {
             assert_eq!(status(&job(&server, id).await), expected, "after {jump}");
         }
-        assert!(!line.update(running).await.unwrap().canceled);
+        assert!(!connection.update(running).await.unwrap().canceled);
     }
     // After that, the official time limit for silent daemons applies again.
-    line.take(waiting).await;
-    line.calls.complete_job(&import_result(running, vec![])).await.unwrap();
+    connection.take(waiting).await;
+    connection.calls.complete_job(&import_result(running, vec![])).await.unwrap();
     server.advance(299);
     pass(299).await;
     reaper.run(&server.app).await.unwrap();
@@ -179,7 +179,7 @@ async fn a_changed_clock_ends_no_running_job() {
 async fn a_daemon_is_listed_as_long_as_it_is_connected_whatever_the_clock_says() {
     let server = TestServer::sqlite().await;
     let owner = server.owner().await;
-    let line = DaemonConnection::fresh(&server.app, "d").await.0;
+    let connection = DaemonConnection::fresh(&server.app, "d").await.0;
     // A daemon of a killed server: the end of its connection was not stored.
     let dead = DaemonConnection::fresh(&server.app, "dead").await.0;
     let lost = format!("update provisioner_daemons set connection = 'x' where id = '{}'", dead.id);
@@ -210,18 +210,18 @@ async fn a_daemon_is_listed_as_long_as_it_is_connected_whatever_the_clock_says()
     coder_server::tasks::purge::Purge.run(&server.app).await.unwrap();
     server.advance(-8 * 24 * 3600);
     assert_eq!(shown("?offline=true").await, set(&["d idle"]), "rows of connected daemons stay");
-    assert!(line.calls.session().end().is_none());
+    assert!(connection.calls.session().end().is_none());
 }
 
 #[tokio::test]
 async fn a_heartbeat_corrects_rows_whose_end_could_not_be_noted() {
     let server = TestServer::sqlite().await;
-    let line = DaemonConnection::fresh(&server.app, "d").await.0;
+    let connection = DaemonConnection::fresh(&server.app, "d").await.0;
     let row = async || {
         let mut tx = server.app.store.reader().await.unwrap();
-        daemons::find(&mut tx, line.id).await.unwrap().unwrap()
+        daemons::find(&mut tx, connection.id).await.unwrap().unwrap()
     };
-    line.cut();
+    connection.cut();
     poll_until("it has left", async || row().await.left_at).await;
     server.execute("update provisioner_daemons set left_us = null").await;
     Heartbeat.run(&server.app).await.unwrap();

@@ -94,9 +94,9 @@ impl DaemonConnection {
 
     /// Opens a connection and attaches it as a new process.
     pub(super) async fn fresh(app: &App, name: &str) -> (Self, Bytes) {
-        let line = Self::open(app, JoinOptions { name, ..JoinOptions::default() }).await;
-        let session = line.attach(&Bytes::new(), vec![]).await.unwrap().session;
-        (line, session)
+        let connection = Self::open(app, JoinOptions { name, ..JoinOptions::default() }).await;
+        let session = connection.attach(&Bytes::new(), vec![]).await.unwrap().session;
+        (connection, session)
     }
 
     /// Opens a connection and attaches it as the process of this session with these jobs.
@@ -106,9 +106,9 @@ impl DaemonConnection {
         session: &Bytes,
         jobs: Vec<HeldJob>,
     ) -> (Self, AttachResponse) {
-        let line = Self::open(app, JoinOptions { name, ..JoinOptions::default() }).await;
-        let answer = line.attach(session, jobs).await.unwrap();
-        (line, answer)
+        let connection = Self::open(app, JoinOptions { name, ..JoinOptions::default() }).await;
+        let answer = connection.attach(session, jobs).await.unwrap();
+        (connection, answer)
     }
 
     pub(super) async fn attach(

@@ -79,11 +79,11 @@ async fn session_without_refresh_ends_the_sessions_of_its_daemons() {
     let server = TestServer::sqlite_with(config).await;
     let owner = server.owner().await;
     let id = server.user_id(&owner).await;
-    let line = joined(&server, "d", id, &owner).await;
+    let connection = joined(&server, "d", id, &owner).await;
     server.advance(23 * 3600);
     pass(601).await;
-    assert!(line.calls.session().end().is_none());
+    assert!(connection.calls.session().end().is_none());
     server.advance(3600);
     pass(601).await;
-    tokio::time::timeout(SOON, line.calls.session().closed()).await.unwrap();
+    tokio::time::timeout(SOON, connection.calls.session().closed()).await.unwrap();
 }

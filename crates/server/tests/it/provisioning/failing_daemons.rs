@@ -29,12 +29,12 @@ async fn a_daemon_that_takes_a_job_and_dies_each_time_costs_those_jobs_and_nothi
             daemon.take(id).await;
             daemon.calls.session().close().await;
         } else {
-            let (line, _) = DaemonConnection::fresh(&server.app, "dies").await;
-            line.take(id).await;
+            let (connection, _) = DaemonConnection::fresh(&server.app, "dies").await;
+            connection.take(id).await;
             if number % 3 == 1 {
-                line.hold(id).await.unwrap();
+                connection.hold(id).await.unwrap();
             }
-            line.cut();
+            connection.cut();
         }
         posted.push((id, number % 3 == 0));
     }
@@ -83,8 +83,8 @@ on_both_engines! {
         assert_eq!(job(&server, second).await.lost_at, None);
         let (back, answer) = DaemonConnection::again(&server.app, "twin", &session, vec![held(first, &token)]).await;
         assert_eq!(answer.jobs[0].verdict(), Verdict::GoOn);
-        for (line, id) in [(&back, first), (&two, second)] {
-            line.calls.complete_job(&import_result(id, vec![])).await.unwrap();
+        for (connection, id) in [(&back, first), (&two, second)] {
+            connection.calls.complete_job(&import_result(id, vec![])).await.unwrap();
             assert_eq!(status(&job(&server, id).await), Status::Succeeded);
         }
     }
@@ -94,10 +94,10 @@ on_both_engines! {
         let (template, _) = server.template(&owner, "t").await;
         for (name, is_used) in [("lost", false), ("used", true)] {
             let (_, _, posted) = server.workspace(&owner, template, name).await;
-            let (line, session) = DaemonConnection::fresh(&server.app, name).await;
-            line.take(posted).await;
-            let old = line.hold(posted).await.unwrap().token;
-            line.cut();
+            let (connection, session) = DaemonConnection::fresh(&server.app, name).await;
+            connection.take(posted).await;
+            let old = connection.hold(posted).await.unwrap().token;
+            connection.cut();
             until(&server, posted, |job| job.lost_at.is_some()).await;
             let (back, answer) = DaemonConnection::again(&server.app, name, &session, vec![held(posted, &old)]).await;
             let verdict = &answer.jobs[0];
@@ -108,7 +108,7 @@ on_both_engines! {
             // The former token is not accepted for anything else, on any connection.
             back.logs(posted, &old, 1..2).await.unwrap_err();
             back.ext.journal(&state(posted, &old, "a", 1)).await.unwrap_err();
-            line.update(posted).await.unwrap_err();
+            connection.update(posted).await.unwrap_err();
             // Killed before the response was stored. Another process finds the old token on the disk.
             back.cut();
             let (heir, _) = DaemonConnection::fresh(&server.app, name).await;
@@ -127,10 +127,10 @@ on_both_engines! {
     async fn a_drain_is_remembered_until_the_process_has_left(first: TestServer) {
         let owner = first.owner().await;
         let posted = import(&first, &owner, json!({})).await.1;
-        let (line, session) = DaemonConnection::fresh(&first.app, "d").await;
-        line.take(posted).await;
-        let token = line.hold(posted).await.unwrap().token;
-        line.cut();
+        let (connection, session) = DaemonConnection::fresh(&first.app, "d").await;
+        connection.take(posted).await;
+        let token = connection.hold(posted).await.unwrap().token;
+        connection.cut();
         until(&first, posted, |job| job.lost_at.is_some()).await;
         eventually("it has left", || first.app.scheduler.connected().is_empty()).await;
         first.advance(1);

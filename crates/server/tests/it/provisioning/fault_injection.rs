@@ -47,8 +47,10 @@ struct Process {
 
 impl Process {
     /// Works over one connection until it breaks or all lines are acknowledged. Returns whether they are.
-    async fn work(&mut self, line: &DaemonConnection, job: JobId, random: &mut Random) -> bool {
-        let Ok(answer) = line.attach(&self.session, vec![held(job, &self.token)]).await else { return false };
+    async fn work(&mut self, connection: &DaemonConnection, job: JobId, random: &mut Random) -> bool {
+        let Ok(answer) = connection.attach(&self.session, vec![held(job, &self.token)]).await else {
+            return false;
+        };
         let verdict = &answer.jobs[0];
         assert_eq!(verdict.verdict(), Verdict::GoOn, "{verdict:?}");
         assert!(verdict.next_sequence >= self.next, "acknowledged lines are stored");
@@ -57,7 +59,7 @@ impl Process {
         while self.next <= self.lines {
             let batch = 1 + random.below(7);
             let end = (self.next + batch).min(self.lines + 1);
-            match line.logs(job, &self.token, self.next..end).await {
+            match connection.logs(job, &self.token, self.next..end).await {
                 Ok(answer) => {
                     assert!(answer.next_sequence >= end);
                     self.next = answer.next_sequence;
@@ -88,15 +90,15 @@ on_both_engines! {
                 app = restarted(&server, &app).await;
             }
             let cut_after = 300 + usize::try_from(random.below(2500)).unwrap();
-            let line = DaemonConnection::open(&app, JoinOptions { cut_after, ..JoinOptions::default() }).await;
-            if process.work(&line, posted, &mut random).await {
+            let connection = DaemonConnection::open(&app, JoinOptions { cut_after, ..JoinOptions::default() }).await;
+            if process.work(&connection, posted, &mut random).await {
                 break;
             }
         }
-        let line = DaemonConnection::open(&app, JoinOptions::default()).await;
-        assert!(process.work(&line, posted, &mut random).await);
+        let connection = DaemonConnection::open(&app, JoinOptions::default()).await;
+        assert!(process.work(&connection, posted, &mut random).await);
         let result = import_result(posted, vec![resource("a")]);
-        line.calls.complete_job(&result).await.unwrap();
+        connection.calls.complete_job(&result).await.unwrap();
         let done = job(&server, posted).await;
         assert_eq!(status(&done), Status::Succeeded);
         let expected: Vec<_> = (1..=lines).map(|number| format!("line {number}")).collect();
@@ -117,14 +119,14 @@ on_both_engines! {
             posted.push(id);
             let cut_after = 200 + usize::try_from(random.below(4000)).unwrap();
             let name = format!("d{round}");
-            let line = DaemonConnection::open(&app, JoinOptions { name: &name, cut_after, ..JoinOptions::default() }).await;
+            let connection = DaemonConnection::open(&app, JoinOptions { name: &name, cut_after, ..JoinOptions::default() }).await;
             let living = async {
-                line.attach(&Bytes::new(), vec![]).await.ok()?;
-                let got = line.calls.acquire(std::future::pending()).await.ok()??;
+                connection.attach(&Bytes::new(), vec![]).await.ok()?;
+                let got = connection.calls.acquire(std::future::pending()).await.ok()??;
                 let id: JobId = got.job_id.parse().unwrap();
-                let token = line.hold(id).await.ok()?.token;
-                line.logs(id, &token, 1..20).await.ok()?;
-                line.calls.complete_job(&import_result(id, vec![])).await.ok()
+                let token = connection.hold(id).await.ok()?.token;
+                connection.logs(id, &token, 1..20).await.ok()?;
+                connection.calls.complete_job(&import_result(id, vec![])).await.ok()
             };
             tokio::time::timeout(SOON, living).await.unwrap();
         }
@@ -146,7 +148,7 @@ on_both_engines! {
 
     async fn a_cancel_raced_against_an_acquire_has_one_winner(server: TestServer) {
         let owner = server.owner().await;
-        let (line, _) = DaemonConnection::fresh(&server.app, "d").await;
+        let (connection, _) = DaemonConnection::fresh(&server.app, "d").await;
         for round in 0..count(120, 10_000) {
             let (version, posted) = import(&server, &owner, json!({})).await;
             let canceling = async {
@@ -156,7 +158,7 @@ on_both_engines! {
                 server.patch(&owner, &format!("/api/v2/templateversions/{version}/cancel"), Value::Null).await
             };
             let (stop, stopped) = tokio::sync::oneshot::channel::<()>();
-            let acquiring = line.calls.acquire(async { stopped.await.ok(); });
+            let acquiring = connection.calls.acquire(async { stopped.await.ok(); });
             let racing = async {
                 let answer = canceling.await;
                 stop.send(()).ok();
@@ -169,8 +171,8 @@ on_both_engines! {
                 Some(got) => {
                     assert_eq!(got.job_id, posted.to_string(), "round {round}");
                     assert_eq!(row.status(), Status::Canceling);
-                    assert!(line.update(posted).await.unwrap().canceled);
-                    line.calls.complete_job(&import_result(posted, vec![])).await.unwrap();
+                    assert!(connection.update(posted).await.unwrap().canceled);
+                    connection.calls.complete_job(&import_result(posted, vec![])).await.unwrap();
                 }
                 None => assert_eq!((row.status(), row.worker_id), (Status::Canceled, None), "round {round}"),
             }

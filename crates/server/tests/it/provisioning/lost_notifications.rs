@@ -33,17 +33,17 @@ async fn keyed(a: &TestServer, b: &TestServer, name: &str) -> DaemonConnection {
     keys::insert(&mut a.app.store.single().await.unwrap(), &key, Sha256Digest::of(name)).await.unwrap();
     let address = std::net::Ipv4Addr::LOCALHOST.into();
     let presented_key = Some(PresentedKey { key: id, secret: Sha256Digest::of(name), address });
-    let line = DaemonConnection::open(
+    let connection = DaemonConnection::open(
         &b.app,
         JoinOptions { name, key: id, presented_key, ..JoinOptions::default() },
     )
     .await;
-    line.attach(&Bytes::new(), vec![]).await.unwrap();
-    line
+    connection.attach(&Bytes::new(), vec![]).await.unwrap();
+    connection
 }
 
-async fn ends(line: &DaemonConnection, what: &str) {
-    let closed = tokio::time::timeout(SHORTLY, line.calls.session().closed()).await;
+async fn ends(connection: &DaemonConnection, what: &str) {
+    let closed = tokio::time::timeout(SHORTLY, connection.calls.session().closed()).await;
     assert!(closed.is_ok(), "{what}");
 }
 
@@ -131,9 +131,9 @@ async fn a_server_that_was_away_for_long_looks_at_everything() {
 #[tokio::test]
 async fn an_idle_daemon_costs_nothing_by_itself() {
     let Some((a, b)) = pair().await else { return };
-    let mut lines = Vec::new();
+    let mut connections = Vec::new();
     for number in 0..50 {
-        lines.push(keyed(&a, &b, &format!("k{number}")).await);
+        connections.push(keyed(&a, &b, &format!("k{number}")).await);
     }
     let (before, started) = (b.app.store.statement_counts(), std::time::Instant::now());
     // The first polls run at once.
@@ -161,9 +161,9 @@ async fn followers_and_holders_of_jobs_hear_within_a_second_though_every_hint_is
     next("the end").await;
 
     let (version, held) = import(&a, &owner, json!({})).await;
-    let line = keyed(&a, &b, "holder").await;
-    line.take(held).await;
-    let mut notifications = line.ext.notifications().await.unwrap();
+    let connection = keyed(&a, &b, "holder").await;
+    connection.take(held).await;
+    let mut notifications = connection.ext.notifications().await.unwrap();
     cancel(&a, &owner, version).await;
     let notification = tokio::time::timeout(SHORTLY, next_notification(&mut notifications)).await.unwrap();
     assert!(

@@ -17,21 +17,21 @@ async fn official(server: &TestServer, key: KeyId) -> DaemonConnection {
 }
 
 /// Waits for a job, as official daemons do.
-fn waiting(line: &DaemonConnection) -> tokio::task::JoinHandle<AcquiredJob> {
-    let calls = line.calls.clone();
+fn waiting(connection: &DaemonConnection) -> tokio::task::JoinHandle<AcquiredJob> {
+    let calls = connection.calls.clone();
     tokio::spawn(async move { calls.acquire(std::future::pending()).await.unwrap().unwrap() })
 }
 
-async fn is_draining(server: &TestServer, line: &DaemonConnection) -> bool {
+async fn is_draining(server: &TestServer, connection: &DaemonConnection) -> bool {
     let mut tx = server.app.store.reader().await.unwrap();
-    daemons::find(&mut tx, line.id).await.unwrap().unwrap().draining
+    daemons::find(&mut tx, connection.id).await.unwrap().unwrap().draining
 }
 
 on_both_engines! {
     async fn an_official_daemon_stays_drained_until_that_is_taken_back(first: TestServer) {
         let owner = first.owner().await;
-        let line = official(&first, KeyId::USER_AUTH).await;
-        let acquiring = waiting(&line);
+        let connection = official(&first, KeyId::USER_AUTH).await;
+        let acquiring = waiting(&connection);
         all_wait(&first, (1, 1)).await;
         assert_eq!(first.post(&owner, DRAIN, Value::Null).await.expect(200)["notified"], 1);
         all_wait(&first, (0, 0)).await;
@@ -66,9 +66,9 @@ on_both_engines! {
 
     async fn a_drain_ends_with_the_row_and_with_another_key(server: TestServer) {
         let owner = server.owner().await;
-        let line = official(&server, KeyId::USER_AUTH).await;
+        let connection = official(&server, KeyId::USER_AUTH).await;
         server.post(&owner, DRAIN, Value::Null).await.expect(200);
-        line.calls.session().close().await;
+        connection.calls.session().close().await;
         // A daemon with another credential is a different daemon.
         let psk = official(&server, KeyId::PSK).await;
         assert!(!is_draining(&server, &psk).await);
@@ -89,22 +89,22 @@ on_both_engines! {
         let owner = server.owner().await;
         let extensions = Extensions::ALL.without(coder_wire::extension::Extension::Drain);
         let options = JoinOptions { name: "official", extensions, ..JoinOptions::default() };
-        let line = DaemonConnection::open(&server.app, options).await;
-        line.attach(&bytes::Bytes::new(), vec![]).await.unwrap();
-        let acquiring = waiting(&line);
+        let connection = DaemonConnection::open(&server.app, options).await;
+        connection.attach(&bytes::Bytes::new(), vec![]).await.unwrap();
+        let acquiring = waiting(&connection);
         all_wait(&server, (1, 1)).await;
         server.post(&owner, DRAIN, Value::Null).await.expect(200);
         all_wait(&server, (0, 0)).await;
         let report = coder_wire::extension::messages::SlotsReport { slots: 2, busy: 0, draining: false };
-        line.ext.report_slots(&report).await.unwrap();
-        assert!(is_draining(&server, &line).await, "whatever it reports about itself");
+        connection.ext.report_slots(&report).await.unwrap();
+        assert!(is_draining(&server, &connection).await, "whatever it reports about itself");
         assert!(!acquiring.is_finished());
     }
 
     /// A daemon joins while it is drained or undrained: its row was read just before.
     async fn drain_and_undrain_during_a_join_apply(server: TestServer) {
         let owner = server.owner().await;
-        let line = official(&server, KeyId::USER_AUTH).await;
+        let connection = official(&server, KeyId::USER_AUTH).await;
         for drains in [true, false] {
             let join = NewDaemon {
                 organization_id: server.app.default_organization,
@@ -115,9 +115,9 @@ on_both_engines! {
                 version: String::new(),
                 api_version: protocol::CURRENT.to_string(),
             };
-            let session = Session::new(server.app.clone(), line.id, &join, "http://coder.test".to_owned());
+            let session = Session::new(server.app.clone(), connection.id, &join, "http://coder.test".to_owned());
             let heard = session.drain_changes();
-            let was_drained = is_draining(&server, &line).await;
+            let was_drained = is_draining(&server, &connection).await;
             assert_eq!(was_drained, !drains);
             if drains {
                 server.post(&owner, DRAIN, Value::Null).await.expect(200);

@@ -21,9 +21,9 @@ async fn soon_shown(server: &TestServer, owner: &str, want: &str) {
 }
 
 async fn open(server: &TestServer) -> DaemonConnection {
-    let line = DaemonConnection::open(&server.app, JoinOptions::default()).await;
-    line.attach(&bytes::Bytes::new(), vec![]).await.unwrap();
-    line
+    let connection = DaemonConnection::open(&server.app, JoinOptions::default()).await;
+    connection.attach(&bytes::Bytes::new(), vec![]).await.unwrap();
+    connection
 }
 
 on_both_engines! {
@@ -32,15 +32,15 @@ on_both_engines! {
         // Another server on the same database reports the same.
         let beside = server.beside(settings()).await;
         for cut in [false, true] {
-            let line = open(&server).await;
+            let connection = open(&server).await;
             for asked in [&server, &beside] {
                 assert_eq!(shown(asked, &owner, "").await.as_deref(), Some("idle"));
             }
             server.advance(10);
             if cut {
-                line.cut();
+                connection.cut();
             } else {
-                line.calls.session().close().await;
+                connection.calls.session().close().await;
             }
             soon_shown(&server, &owner, "offline").await;
             assert_eq!(shown(&beside, &owner, "?offline=true").await.as_deref(), Some("offline"));
@@ -67,8 +67,8 @@ on_both_engines! {
         let owner = server.owner().await;
         let beside = server.beside(settings()).await;
         let (older, here, newest) = (open(&server).await, open(&server).await, open(&beside).await);
-        for line in [&older, &here] {
-            line.calls.session().close().await;
+        for connection in [&older, &here] {
+            connection.calls.session().close().await;
         }
         all_gone(&server).await;
         assert_eq!(shown(&server, &owner, "").await.as_deref(), Some("idle"));
@@ -88,15 +88,15 @@ on_both_engines! {
 
     async fn disconnected_daemon_with_a_job_is_busy_until_the_job_ends(server: TestServer) {
         let owner = server.owner().await;
-        let line = open(&server).await;
+        let connection = open(&server).await;
         let posted = import(&server, &owner, json!({})).await.1;
-        line.take(posted).await;
-        line.cut();
+        connection.take(posted).await;
+        connection.cut();
         until(&server, posted, |job| job.lost_at.is_some()).await;
         assert_eq!(shown(&server, &owner, "").await.as_deref(), Some("busy"));
         // A heartbeat of its server proves that it is connected, when it has not disconnected within the last seconds.
         let mut tx = server.app.store.single().await.unwrap();
-        daemons::update_seen(&mut tx, &[line.id], server.app.events.outbox().own(), server.app.now()).await.unwrap();
+        daemons::update_seen(&mut tx, &[connection.id], server.app.events.outbox().own(), server.app.now()).await.unwrap();
         drop(tx);
         let mut tx = server.app.store.begin().await.unwrap();
         let now = server.app.now();
@@ -105,7 +105,7 @@ on_both_engines! {
         soon_shown(&server, &owner, "offline").await;
         server.advance(10);
         let mut tx = server.app.store.single().await.unwrap();
-        daemons::update_seen(&mut tx, &[line.id], server.app.events.outbox().own(), server.app.now()).await.unwrap();
+        daemons::update_seen(&mut tx, &[connection.id], server.app.events.outbox().own(), server.app.now()).await.unwrap();
         drop(tx);
         assert_eq!(shown(&server, &owner, "").await.as_deref(), Some("idle"));
     }

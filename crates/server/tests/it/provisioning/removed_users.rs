@@ -51,13 +51,13 @@ on_both_engines! {
         own.take(personal).await;
         for (path, role) in [(member, "organization-admin"), (site, "template-admin")] {
             server.put(&owner, path, json!({ "roles": [role] })).await.expect(200);
-            let line = joined(&server, "for-all", user, "").await;
+            let connection = joined(&server, "for-all", user, "").await;
             let posted = import(&server, &owner, json!({})).await.1;
-            line.take(posted).await;
+            connection.take(posted).await;
             server.put(&owner, path, json!({ "roles": [role] })).await.expect(200);
-            line.update(posted).await.unwrap();
+            connection.update(posted).await.unwrap();
             server.put(&owner, path, json!({ "roles": [] })).await.expect(200);
-            tokio::time::timeout(SOON, line.calls.session().closed()).await.unwrap();
+            tokio::time::timeout(SOON, connection.calls.session().closed()).await.unwrap();
             let error = job(&server, posted).await.error;
             assert_eq!(error, format!("{} (daemon for-all)", Cause::UserNotAllowed.error()), "{role}");
         }
@@ -70,11 +70,11 @@ on_both_engines! {
         let made = server.post(&owner, "/api/v2/organizations", json!({ "name": "second" })).await.expect(201);
         let organization: OrganizationId = made["id"].as_str().unwrap().parse().unwrap();
         let options = JoinOptions { user: Some(user), organization: Some(organization), ..JoinOptions::default() };
-        let line = DaemonConnection::open(&server.app, options).await;
-        line.attach(&Bytes::new(), vec![]).await.unwrap();
+        let connection = DaemonConnection::open(&server.app, options).await;
+        connection.attach(&Bytes::new(), vec![]).await.unwrap();
         let other = joined(&server, "other", user, "").await;
         server.delete(&owner, "/api/v2/organizations/second").await.expect(200);
-        tokio::time::timeout(SOON, line.calls.session().closed()).await.unwrap();
+        tokio::time::timeout(SOON, connection.calls.session().closed()).await.unwrap();
         assert!(other.calls.session().end().is_none());
     }
 }

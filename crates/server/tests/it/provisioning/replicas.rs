@@ -80,7 +80,7 @@ async fn a_server_that_joins_tells_at_once_of_the_jobs_that_are_followed_on_anot
 async fn a_daemon_of_a_running_server_is_listed_on_another_whatever_the_clock_says() {
     let Some((a, b)) = pair().await else { return };
     let owner = a.owner().await;
-    let line = DaemonConnection::fresh(&b.app, "d").await.0;
+    let connection = DaemonConnection::fresh(&b.app, "d").await.0;
     let shown = async |query: &str| {
         let path = format!("/api/v2/organizations/default/provisionerdaemons{query}");
         a.get(&owner, &path).await.expect(200)[0]["status"].as_str().map(str::to_owned)
@@ -96,7 +96,7 @@ async fn a_daemon_of_a_running_server_is_listed_on_another_whatever_the_clock_sa
     coder_server::tasks::driver::Task::run(&mut coder_server::tasks::purge::Purge, &a.app).await.unwrap();
     a.advance(-8 * 24 * 3600);
     assert_eq!(shown("?offline=true").await.as_deref(), Some("idle"), "its row stays");
-    line.cut();
+    connection.cut();
     poll_until("it has left", async || shown("?offline=true").await.filter(|shown| shown == "offline")).await;
 }
 
@@ -152,12 +152,12 @@ async fn cancels_drains_and_the_end_of_a_key_reach_daemons_of_the_other_server()
     );
     keys::insert(&mut a.app.store.single().await.unwrap(), &key, Sha256Digest::of("secret")).await.unwrap();
     let (version, posted) = import(&a, &owner, json!({})).await;
-    let line =
+    let connection =
         DaemonConnection::open(&b.app, JoinOptions { name: "d", key: key.id, ..JoinOptions::default() })
             .await;
-    line.attach(&Bytes::new(), vec![]).await.unwrap();
-    line.take(posted).await;
-    let mut notifications = line.ext.notifications().await.unwrap();
+    connection.attach(&Bytes::new(), vec![]).await.unwrap();
+    connection.take(posted).await;
+    let mut notifications = connection.ext.notifications().await.unwrap();
 
     cancel(&a, &owner, version).await;
     let Notification::JobCancel(canceled) = next_notification(&mut notifications).await else {
@@ -194,8 +194,8 @@ async fn cancels_drains_and_the_end_of_a_key_reach_daemons_of_the_other_server()
     .await;
     shown.attach(&Bytes::new(), vec![]).await.unwrap();
     a.delete(&owner, "/api/v2/organizations/default/provisionerkeys/k").await.expect(204);
-    for line in [&line, &idle, &shown] {
-        tokio::time::timeout(SOON, line.calls.session().closed()).await.unwrap();
+    for connection in [&connection, &idle, &shown] {
+        tokio::time::timeout(SOON, connection.calls.session().closed()).await.unwrap();
     }
     assert!(started.elapsed() < Duration::from_secs(5), "{:?}", started.elapsed());
     let error = job(&a, posted).await.error;
@@ -231,9 +231,9 @@ async fn a_user_who_leaves_or_is_suspended_has_no_daemons_on_any_server() {
     let owner = a.owner().await;
     let user = a.user(&owner, "u", &["template-admin"]).await;
     let user = a.user_id(&user).await;
-    let line =
+    let connection =
         DaemonConnection::open(&b.app, JoinOptions { user: Some(user), ..JoinOptions::default() }).await;
-    line.attach(&Bytes::new(), vec![]).await.unwrap();
+    connection.attach(&Bytes::new(), vec![]).await.unwrap();
     // A deleted token also disconnects the daemons that joined with it.
     let token = a.login("u@example.com").await;
     let signed = JoinOptions { name: "signed", user: Some(user), token: &token, ..JoinOptions::default() };
@@ -241,9 +241,9 @@ async fn a_user_who_leaves_or_is_suspended_has_no_daemons_on_any_server() {
     signed.attach(&Bytes::new(), vec![]).await.unwrap();
     a.post(&token, "/api/v2/users/logout", Value::Null).await.expect(200);
     tokio::time::timeout(SOON, signed.calls.session().closed()).await.unwrap();
-    assert!(line.calls.session().end().is_none());
+    assert!(connection.calls.session().end().is_none());
     a.put(&owner, "/api/v2/users/u/status/suspend", json!({})).await.expect(200);
-    tokio::time::timeout(SOON, line.calls.session().closed()).await.unwrap();
+    tokio::time::timeout(SOON, connection.calls.session().closed()).await.unwrap();
 }
 
 #[tokio::test]

@@ -51,13 +51,13 @@ on_both_engines! {
     async fn nobody_without_the_session_gets_the_job(server: TestServer) {
         let owner = server.owner().await;
         let posted = import(&server, &owner, json!({})).await.1;
-        let (line, session) = DaemonConnection::fresh(&server.app, "d").await;
-        line.take(posted).await;
-        let token = line.hold(posted).await.unwrap().token;
+        let (connection, session) = DaemonConnection::fresh(&server.app, "d").await;
+        connection.take(posted).await;
+        let token = connection.hold(posted).await.unwrap().token;
         let before = job(&server, posted).await;
         // A second live daemon of the same name has the same row.
         let (twin, other) = DaemonConnection::fresh(&server.app, "d").await;
-        assert_eq!(twin.id, line.id);
+        assert_eq!(twin.id, connection.id);
         assert_ne!(other, session);
         twin.hold(posted).await.unwrap_err();
         for presented in [Bytes::new(), vec![9; 32].into(), other.clone()] {
@@ -70,16 +70,16 @@ on_both_engines! {
         assert!(refused(official.update(posted, 1).await).contains("you don't own this job"));
         assert!(refused(official.fail(posted, "mine").await).contains("you don't own this job"));
         assert_eq!(job(&server, posted).await, before);
-        line.update(posted).await.unwrap();
-        line.calls.complete_job(&import_result(posted, vec![])).await.unwrap();
+        connection.update(posted).await.unwrap();
+        connection.calls.complete_job(&import_result(posted, vec![])).await.unwrap();
     }
 
     async fn a_job_that_never_reached_its_daemon_fails_when_that_comes_back(server: TestServer) {
         let owner = server.owner().await;
         let posted = import(&server, &owner, json!({})).await.1;
-        let (line, session) = DaemonConnection::fresh(&server.app, "d").await;
-        line.take(posted).await;
-        line.cut();
+        let (connection, session) = DaemonConnection::fresh(&server.app, "d").await;
+        connection.take(posted).await;
+        connection.cut();
         let (_again, answer) = DaemonConnection::again(&server.app, "d", &session, vec![]).await;
         assert_eq!(answer.session, session);
         let failed = job(&server, posted).await;
@@ -91,16 +91,16 @@ on_both_engines! {
         let (template, _) = server.template(&owner, "t").await;
         let (_, build, posted) = server.workspace(&owner, template, "w").await;
         let build = build.parse().unwrap();
-        let (line, _) = DaemonConnection::fresh(&server.app, "d").await;
-        line.take(posted).await;
-        let token = line.hold(posted).await.unwrap().token;
+        let (connection, _) = DaemonConnection::fresh(&server.app, "d").await;
+        connection.take(posted).await;
+        let token = connection.hold(posted).await.unwrap().token;
         for (serial, kept, newest) in [(1, true, 1), (5, true, 5), (4, false, 5)] {
-            let receipt = line.ext.journal(&state(posted, &token, "a", serial)).await.unwrap();
+            let receipt = connection.ext.journal(&state(posted, &token, "a", serial)).await.unwrap();
             assert_eq!((receipt.kept, receipt.serial), (kept, newest), "{serial}");
         }
-        assert!(!line.ext.journal(&state(posted, &token, "b", 9)).await.unwrap().kept, "another lineage");
-        line.ext.journal(&state(posted, &Bytes::from_static(b"forged"), "a", 9)).await.unwrap_err();
-        line.calls.fail_job(&FailedJob { job_id: posted.to_string(), error: "x".to_owned(), ..FailedJob::default() }).await.unwrap();
+        assert!(!connection.ext.journal(&state(posted, &token, "b", 9)).await.unwrap().kept, "another lineage");
+        connection.ext.journal(&state(posted, &Bytes::from_static(b"forged"), "a", 9)).await.unwrap_err();
+        connection.calls.fail_job(&FailedJob { job_id: posted.to_string(), error: "x".to_owned(), ..FailedJob::default() }).await.unwrap();
         let stored = async || {
             let mut tx = server.app.store.reader().await.unwrap();
             String::from_utf8(builds::find_state(&mut tx, build).await.unwrap().unwrap()).unwrap()
@@ -118,10 +118,10 @@ on_both_engines! {
         let owner = server.owner().await;
         let (template, _) = server.template(&owner, "t").await;
         let (_, build, posted) = server.workspace(&owner, template, "w").await;
-        let (line, _) = DaemonConnection::fresh(&server.app, "d").await;
-        line.take(posted).await;
-        let token = line.hold(posted).await.unwrap().token;
-        line.cut();
+        let (connection, _) = DaemonConnection::fresh(&server.app, "d").await;
+        connection.take(posted).await;
+        let token = connection.hold(posted).await.unwrap().token;
+        connection.cut();
         let (heir, _) = DaemonConnection::fresh(&server.app, "d").await;
         assert!(heir.ext.salvage(&state(posted, &token, "a", 2)).await.unwrap().kept);
         let failed = job(&server, posted).await;
@@ -136,23 +136,23 @@ on_both_engines! {
         let key = keys::Key::new(KeyId::random(), app.default_organization, "k".to_owned(), TagSet::untagged(), app.now());
         keys::insert(&mut app.store.single().await.unwrap(), &key, Sha256Digest::of("secret")).await.unwrap();
         let ours = import(&server, &owner, json!({})).await.1;
-        let line = DaemonConnection::open(app, JoinOptions { name: "ours", key: key.id, ..JoinOptions::default() }).await;
-        line.attach(&Bytes::new(), vec![]).await.unwrap();
-        line.take(ours).await;
+        let connection = DaemonConnection::open(app, JoinOptions { name: "ours", key: key.id, ..JoinOptions::default() }).await;
+        connection.attach(&Bytes::new(), vec![]).await.unwrap();
+        connection.take(ours).await;
         let theirs = import(&server, &owner, json!({})).await.1;
         let official = Daemon::join(&server, "official", key.id, &[]).await;
         official.take(theirs).await;
         let spared = import(&server, &owner, json!({})).await.1;
         let other = Daemon::untagged(&server, "other").await;
         other.take(spared).await;
-        let mut notifications = line.ext.notifications().await.unwrap();
+        let mut notifications = connection.ext.notifications().await.unwrap();
         let started = std::time::Instant::now();
         let revoking = revoke::key(app, key.id, revoke::Reason::Deleted);
         let (ended, notification) = tokio::join!(revoking, next_notification(&mut notifications));
         assert_eq!(ended.unwrap(), 2);
         let Notification::JobRevoked(revoked) = notification else { panic!("{notification:?}") };
         assert_eq!(revoked.job_id, ours.to_string());
-        tokio::time::timeout(SOON, line.calls.session().closed()).await.unwrap();
+        tokio::time::timeout(SOON, connection.calls.session().closed()).await.unwrap();
         tokio::time::timeout(SOON, official.calls.session().closed()).await.unwrap();
         assert!(started.elapsed() < Duration::from_secs(5), "{:?}", started.elapsed());
         for id in [ours, theirs] {
@@ -172,9 +172,9 @@ async fn a_daemon_that_does_not_come_back_is_lost_when_its_grace_ends() {
     let server = TestServer::sqlite_with(config).await;
     let owner = server.owner().await;
     let posted = import(&server, &owner, json!({})).await.1;
-    let (line, session) = DaemonConnection::fresh(&server.app, "d").await;
-    line.take(posted).await;
-    line.cut();
+    let (connection, session) = DaemonConnection::fresh(&server.app, "d").await;
+    connection.take(posted).await;
+    connection.cut();
     let lost = until(&server, posted, |job| job.status() == Status::Failed).await;
     assert_eq!(lost.error, "daemon lost: its connection ended and it did not come back in time (daemon d)");
     let (_late, answer) =
@@ -207,9 +207,9 @@ async fn a_cancel_arrives_at_once_and_is_forced_after_the_interval() {
     let server = TestServer::sqlite_with(config).await;
     let owner = server.owner().await;
     let (version, posted) = import(&server, &owner, json!({})).await;
-    let (line, session) = DaemonConnection::fresh(&server.app, "d").await;
-    line.take(posted).await;
-    let mut notifications = line.ext.notifications().await.unwrap();
+    let (connection, session) = DaemonConnection::fresh(&server.app, "d").await;
+    connection.take(posted).await;
+    let mut notifications = connection.ext.notifications().await.unwrap();
     cancel(&server, &owner, version).await;
     let Notification::JobCancel(first) = next_notification(&mut notifications).await else {
         panic!("a cancel")
@@ -220,8 +220,8 @@ async fn a_cancel_arrives_at_once_and_is_forced_after_the_interval() {
         panic!("a cancel")
     };
     assert!(second.force);
-    assert!(line.update(posted).await.unwrap().canceled, "heartbeats go on");
-    line.cut();
+    assert!(connection.update(posted).await.unwrap().canceled, "heartbeats go on");
+    connection.cut();
     // Sent again after a lost connection.
     let (again, answer) =
         DaemonConnection::again(&server.app, "d", &session, vec![held(posted, &Bytes::new())]).await;
@@ -239,15 +239,16 @@ async fn a_cancel_arrives_at_once_and_is_forced_after_the_interval() {
 #[tokio::test]
 async fn slots_are_reported_and_a_drain_arrives() {
     let server = TestServer::sqlite().await;
-    let (line, _) = DaemonConnection::fresh(&server.app, "d").await;
-    line.ext.report_slots(&SlotsReport { slots: 8, busy: 2, draining: false }).await.unwrap();
-    let row = daemons::find(&mut server.app.store.reader().await.unwrap(), line.id).await.unwrap().unwrap();
+    let (connection, _) = DaemonConnection::fresh(&server.app, "d").await;
+    connection.ext.report_slots(&SlotsReport { slots: 8, busy: 2, draining: false }).await.unwrap();
+    let row =
+        daemons::find(&mut server.app.store.reader().await.unwrap(), connection.id).await.unwrap().unwrap();
     assert_eq!((row.slots, row.busy, row.draining), (8, 2, false));
     for (slots, busy) in [(0, 0), (257, 0), (u32::MAX, 0), (1, 257)] {
-        line.ext.report_slots(&SlotsReport { slots, busy, draining: true }).await.unwrap_err();
+        connection.ext.report_slots(&SlotsReport { slots, busy, draining: true }).await.unwrap_err();
     }
-    let mut notifications = line.ext.notifications().await.unwrap();
-    assert_eq!(server.app.scheduler.connected().drain(line.id, "make room", server.app.now()), 1);
+    let mut notifications = connection.ext.notifications().await.unwrap();
+    assert_eq!(server.app.scheduler.connected().drain(connection.id, "make room", server.app.now()), 1);
     let Notification::Drain(drain) = next_notification(&mut notifications).await else { panic!("a drain") };
     assert_eq!(drain.reason, "make room");
 }
@@ -263,9 +264,9 @@ on_both_engines! {
             assert_eq!(version["job"]["program"], alone);
             alone
         };
-        let (line, _) = DaemonConnection::fresh(&server.app, "d").await;
-        line.take(posted).await;
-        let token = line.hold(posted).await.unwrap().token;
+        let (connection, _) = DaemonConnection::fresh(&server.app, "d").await;
+        connection.take(posted).await;
+        let token = connection.hold(posted).await.unwrap().token;
         let report = |token: &Bytes, product: &str, version: &str| ProgramReport {
             job_id: posted.to_string(),
             token: token.clone(),
@@ -274,14 +275,14 @@ on_both_engines! {
         };
         let long = "1".repeat(65);
         for (product, version) in [("", "1.9.8"), ("bash", "5.2"), ("terraform", ""), ("opentofu", "1 2"), ("terraform", &long)] {
-            line.ext.report_program(&report(&token, product, version)).await.unwrap_err();
+            connection.ext.report_program(&report(&token, product, version)).await.unwrap_err();
         }
-        line.ext.report_program(&report(&Bytes::from_static(b"other"), "terraform", "1.9.8")).await.unwrap_err();
+        connection.ext.report_program(&report(&Bytes::from_static(b"other"), "terraform", "1.9.8")).await.unwrap_err();
         assert_eq!(shown().await, json!(null), "nothing is reported before it is known");
-        line.ext.report_program(&report(&token, "opentofu", "1.10.6+x")).await.unwrap();
+        connection.ext.report_program(&report(&token, "opentofu", "1.10.6+x")).await.unwrap();
         assert_eq!(shown().await, json!({"product": "opentofu", "version": "1.10.6+x"}));
-        line.calls.complete_job(&import_result(posted, vec![])).await.unwrap();
-        line.ext.report_program(&report(&token, "terraform", "1.9.8")).await.unwrap_err();
+        connection.calls.complete_job(&import_result(posted, vec![])).await.unwrap();
+        connection.ext.report_program(&report(&token, "terraform", "1.9.8")).await.unwrap_err();
         assert_eq!(shown().await["product"], "opentofu", "an ended job keeps the reported value");
     }
 }
@@ -290,8 +291,8 @@ on_both_engines! {
 async fn several_acquires_of_one_session_each_get_a_job() {
     let server = TestServer::sqlite().await;
     let owner = server.owner().await;
-    let (line, _) = DaemonConnection::fresh(&server.app, "d").await;
-    let acquires = (0..3).map(|_| line.calls.acquire(std::future::pending()));
+    let (connection, _) = DaemonConnection::fresh(&server.app, "d").await;
+    let acquires = (0..3).map(|_| connection.calls.acquire(std::future::pending()));
     let posting = async {
         let mut posted = Vec::new();
         for _ in 0..3 {
@@ -316,25 +317,25 @@ async fn each_extension_can_be_refused_alone() {
         let name = format!("without-{}", refused.name());
         let options = || JoinOptions { name: &name, extensions, ..JoinOptions::default() };
         let posted = import(&server, &owner, json!({})).await.1;
-        let line = DaemonConnection::open(&server.app, options()).await;
-        let session = line.attach(&Bytes::new(), vec![]).await.unwrap().session;
-        line.take(posted).await;
-        let token = line.hold(posted).await.unwrap().token;
+        let connection = DaemonConnection::open(&server.app, options()).await;
+        let session = connection.attach(&Bytes::new(), vec![]).await.unwrap().session;
+        connection.take(posted).await;
+        let token = connection.hold(posted).await.unwrap().token;
         if extensions.has(Extension::Logs) {
-            line.logs(posted, &token, 1..3).await.unwrap();
+            connection.logs(posted, &token, 1..3).await.unwrap();
         } else {
-            line.logs(posted, &token, 1..3).await.unwrap_err();
+            connection.logs(posted, &token, 1..3).await.unwrap_err();
         }
-        line.cut();
-        let line = DaemonConnection::open(&server.app, options()).await;
+        connection.cut();
+        let connection = DaemonConnection::open(&server.app, options()).await;
         let jobs = if extensions.has(Extension::Resume) { vec![held(posted, &token)] } else { vec![] };
-        assert_eq!(line.attach(&session, jobs).await.unwrap().session, session, "{name}");
-        line.update(posted).await.unwrap();
-        let token = line.hold(posted).await.unwrap().token;
+        assert_eq!(connection.attach(&session, jobs).await.unwrap().session, session, "{name}");
+        connection.update(posted).await.unwrap();
+        let token = connection.hold(posted).await.unwrap().token;
         if extensions.has(Extension::Logs) {
-            assert_eq!(line.logs(posted, &token, 1..4).await.unwrap().next_sequence, 4, "{name}");
+            assert_eq!(connection.logs(posted, &token, 1..4).await.unwrap().next_sequence, 4, "{name}");
         }
-        line.calls.complete_job(&import_result(posted, vec![])).await.unwrap();
+        connection.calls.complete_job(&import_result(posted, vec![])).await.unwrap();
         assert_eq!(status(&job(&server, posted).await), Status::Succeeded, "{name}");
     }
 }

@@ -9,13 +9,13 @@ use crate::harness::Answer;
 
 /// A daemon that joined with this token of this user. An empty token means another token of the user.
 pub(super) async fn joined(server: &TestServer, name: &str, user: UserId, token: &str) -> DaemonConnection {
-    let line = DaemonConnection::open(
+    let connection = DaemonConnection::open(
         &server.app,
         JoinOptions { name, user: Some(user), token, ..JoinOptions::default() },
     )
     .await;
-    line.attach(&Bytes::new(), vec![]).await.unwrap();
-    line
+    connection.attach(&Bytes::new(), vec![]).await.unwrap();
+    connection
 }
 
 /// Two daemons of a user, each with a job. One is connected, and the other one has lost its connection.

@@ -45,13 +45,13 @@ const OTHERS: [&str; 7] = [
 async fn refusal(
     server: &TestServer,
     rpc: &str,
-    line: &DaemonConnection,
+    connection: &DaemonConnection,
     id: &str,
     token: &Bytes,
 ) -> Option<String> {
     let job_id = id.to_owned();
     match rpc {
-        "CommitQuota" => line
+        "CommitQuota" => connection
             .calls
             .commit_quota(&CommitQuotaRequest { job_id, daily_cost: 1 })
             .await
@@ -64,13 +64,13 @@ async fn refusal(
                 readme: b"forged".as_slice().into(),
                 ..UpdateJobRequest::default()
             };
-            line.calls.update_job(&request).await.err().map(|error| error.to_string())
+            connection.calls.update_job(&request).await.err().map(|error| error.to_string())
         }
         "FailJob" => {
             let build = failed_job::WorkspaceBuild { state: b"forged".as_slice().into(), timings: vec![] };
             let r#type = Some(failed_job::Type::WorkspaceBuild(build));
             let failed = FailedJob { job_id, error: "forged".to_owned(), r#type, ..FailedJob::default() };
-            line.calls.fail_job(&failed).await.err().map(|error| error.to_string())
+            connection.calls.fail_job(&failed).await.err().map(|error| error.to_string())
         }
         "CompleteJob" => {
             let import = completed_job::TemplateImport {
@@ -78,7 +78,8 @@ async fn refusal(
                 ..completed_job::TemplateImport::default()
             };
             let r#type = Some(completed_job::Type::TemplateImport(import));
-            line.calls
+            connection
+                .calls
                 .complete_job(&CompletedJob { job_id, r#type })
                 .await
                 .err()
@@ -98,7 +99,7 @@ async fn refusal(
         }
         "Hold" => {
             let request = coder_wire::extension::messages::HoldRequest { job_id };
-            line.ext.hold(&request).await.err().map(|error| error.to_string())
+            connection.ext.hold(&request).await.err().map(|error| error.to_string())
         }
         "Logs" => {
             let request = coder_wire::extension::messages::LogsRequest {
@@ -107,7 +108,7 @@ async fn refusal(
                 first_sequence: 1,
                 lines: vec![super::line("forged")],
             };
-            line.ext.logs(&request).await.err().map(|error| error.to_string())
+            connection.ext.logs(&request).await.err().map(|error| error.to_string())
         }
         "Journal" | "Salvage" => {
             let journal = Journal {
@@ -118,9 +119,9 @@ async fn refusal(
                 state: Bytes::from_static(b"{}"),
             };
             let sent = if rpc == "Journal" {
-                line.ext.journal(&journal).await
+                connection.ext.journal(&journal).await
             } else {
-                line.ext.salvage(&journal).await
+                connection.ext.salvage(&journal).await
             };
             sent.err().map(|error| error.to_string())
         }
@@ -131,7 +132,7 @@ async fn refusal(
                 product: "terraform".to_owned(),
                 version: "9.9.9".to_owned(),
             };
-            line.ext.report_program(&report).await.err().map(|error| error.to_string())
+            connection.ext.report_program(&report).await.err().map(|error| error.to_string())
         }
         other => panic!("no case for {other}"),
     }
@@ -409,10 +410,10 @@ on_both_engines! {
         personal.attach(&Bytes::new(), vec![]).await.unwrap();
         let token = Bytes::from(vec![7; 64]);
         let nothing = JobId::random();
-        for (line, hidden) in [(&shared, elsewhere.clone()), (&personal, [elsewhere, here].concat())] {
+        for (connection, hidden) in [(&shared, elsewhere.clone()), (&personal, [elsewhere, here].concat())] {
             for rpc in OF_JOBS {
                 let said = async |id: JobId| {
-                    let said = refusal(&server, rpc, line, &id.to_string(), &token).await;
+                    let said = refusal(&server, rpc, connection, &id.to_string(), &token).await;
                     said.unwrap_or_else(|| panic!("{rpc} was accepted")).replace(&id.to_string(), "ID")
                 };
                 let want = said(nothing).await;
@@ -429,16 +430,16 @@ async fn files_are_for_jobs_that_need_them_and_numbers_are_bounded() {
     use DataUploadType::UploadTypeModuleFiles as MODULES;
     let server = TestServer::sqlite().await;
     let owner = server.owner().await;
-    let (line, _) = DaemonConnection::fresh(&server.app, "d").await;
+    let (connection, _) = DaemonConnection::fresh(&server.app, "d").await;
     let data = Bytes::from_static(b"modules");
-    assert!(line.calls.upload_file(MODULES, data.clone()).await.is_err(), "the daemon holds no import");
+    assert!(connection.calls.upload_file(MODULES, data.clone()).await.is_err(), "the daemon holds no import");
     let sources = server.file(&owner).await.to_string();
     let absurd = "9".repeat(1 << 20);
     for file in [sources.as_str(), "", "nonsense", "00000000-0000-0000-0000-000000000009", &absurd] {
-        assert!(line.calls.download_file(file, MODULES).await.is_err());
+        assert!(connection.calls.download_file(file, MODULES).await.is_err());
     }
     let report = SlotsReport { slots: u32::MAX, busy: u32::MAX, draining: true };
-    assert!(line.ext.report_slots(&report).await.is_err());
+    assert!(connection.ext.report_slots(&report).await.is_err());
     let at_most = |problem: usize, detail: usize| HealthReport {
         problem: "p".repeat(problem),
         detail: "d".repeat(detail),
@@ -451,12 +452,13 @@ async fn files_are_for_jobs_that_need_them_and_numbers_are_bounded() {
         HealthReport { problem: "red\u{1b}[31m".to_owned(), detail: String::new() },
         HealthReport { problem: "x".to_owned(), detail: "two\nlines".to_owned() },
     ] {
-        assert!(line.ext.report_health(&absurd).await.is_err());
+        assert!(connection.ext.report_health(&absurd).await.is_err());
     }
-    let row = daemons::find(&mut server.app.store.reader().await.unwrap(), line.id).await.unwrap().unwrap();
+    let row =
+        daemons::find(&mut server.app.store.reader().await.unwrap(), connection.id).await.unwrap().unwrap();
     assert_eq!((row.slots, row.busy, row.draining), (1, 0, false));
     assert_eq!((row.problem.as_str(), row.problem_detail.as_str()), ("", ""));
-    line.ext.report_health(&at_most(64, 1024)).await.unwrap();
+    connection.ext.report_health(&at_most(64, 1024)).await.unwrap();
     // Extension calls do not exist for a daemon without granted extensions.
     let official = Daemon::untagged(&server, "official").await;
     let ext = coder_wire::extension::Client::new(official.calls.session().clone());
