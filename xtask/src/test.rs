@@ -8,7 +8,7 @@ use crate::run::{cargo, root, run as command};
 use crate::{helm, postgres, tools};
 
 /// How many names of skipped tests are printed for each requirement.
-const NAMES: usize = 4;
+const MAX_NAMES: usize = 4;
 
 /// Runs `cargo test` over the workspace with one Postgres for all of it, then lists what was skipped. `arguments`, if any,
 /// choose what runs.
@@ -50,11 +50,11 @@ fn summary(skips: &Skips, in_ci: bool) -> String {
         if let Some(reason) = requirement.and_then(Requirement::missing_in_ci).filter(|_| in_ci) {
             text += &format!("       allowed here because {reason}\n");
         }
-        for test in tests.iter().take(NAMES) {
+        for test in tests.iter().take(MAX_NAMES) {
             text += &format!("       {test}\n");
         }
-        if tests.len() > NAMES {
-            text += &format!("       and {} more\n", tests.len() - NAMES);
+        if tests.len() > MAX_NAMES {
+            text += &format!("       and {} more\n", tests.len() - MAX_NAMES);
         }
     }
     text

@@ -14,7 +14,7 @@ use crate::context::Context;
 use crate::{env, remote, runtime};
 
 /// How long the shell waits for a server.
-const TIMEOUT: Duration = Duration::from_secs(2);
+const SERVER_TIMEOUT: Duration = Duration::from_secs(2);
 
 /// Attaches completers to the arguments that take such names.
 pub(crate) fn attach(command: Command) -> Command {
@@ -160,7 +160,7 @@ fn ask(
         let ctx = context(&words())?;
         let client = remote::connect(&ctx)?;
         let runtime = runtime::small()?;
-        runtime.block_on(async { tokio::time::timeout(TIMEOUT, names(ctx, client)).await })?
+        runtime.block_on(async { tokio::time::timeout(SERVER_TIMEOUT, names(ctx, client)).await })?
     };
     let current = current.to_string_lossy();
     let found = found().unwrap_or_default().into_iter();

@@ -10,7 +10,7 @@ use coder_domain::ids::TemplateVersionId;
 use crate::context::Context;
 
 /// How long people have to sign in there.
-const TIMEOUT: Duration = Duration::from_secs(15 * 60);
+const SIGN_IN_TIMEOUT: Duration = Duration::from_secs(15 * 60);
 /// Servers do not notify clients of it.
 const POLL_INTERVAL: Duration = Duration::from_secs(1);
 
@@ -32,7 +32,7 @@ pub(crate) async fn connect(
             ));
             announced.clone_from(&account.id);
         }
-        if since.elapsed() >= TIMEOUT {
+        if since.elapsed() >= SIGN_IN_TIMEOUT {
             bail!(
                 "your {} account was not connected: connect it at {} and try again",
                 account.display_name,

@@ -23,7 +23,7 @@ pub fn compatible() -> String {
 
 /// The text of `coder --version` after the program's name.
 pub(crate) fn line() -> &'static str {
-    static LINE: LazyLock<String> =
+    static VERSION_LINE: LazyLock<String> =
         LazyLock::new(|| format!("{PRODUCT} (compatible with Coder {})", compatible()));
-    &LINE
+    &VERSION_LINE
 }

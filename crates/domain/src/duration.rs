@@ -22,7 +22,7 @@ const UNITS: [(&str, u64); 8] = [
 ];
 const DAY: (&str, u64) = ("d", 86_400_000_000_000);
 /// The magnitude of the least duration; the greatest is one less.
-const LIMIT: u64 = 1 << 63;
+const MAX_MAGNITUDE: u64 = 1 << 63;
 
 /// Reads a duration as Go's `time.ParseDuration` does: a sign, and decimal numbers with units. Zero needs no unit. The
 /// range is that of 64 bits of nanoseconds.
@@ -58,7 +58,8 @@ fn read(text: &str, unit: &dyn Fn(&str) -> Option<u64>) -> Option<SignedDuration
     while !rest.is_empty() {
         let (number, tail) = rest.split_at(rest.find(|c| !is_number(c))?);
         let (name, tail) = tail.split_at(tail.find(is_number).unwrap_or(tail.len()));
-        total = total.checked_add(nanoseconds(number, unit(name)?)?).filter(|total| *total <= LIMIT)?;
+        total =
+            total.checked_add(nanoseconds(number, unit(name)?)?).filter(|total| *total <= MAX_MAGNITUDE)?;
         rest = tail;
     }
     if text.starts_with('-') {
@@ -74,7 +75,7 @@ fn nanoseconds(number: &str, unit: u64) -> Option<u64> {
         return None;
     }
     let whole = if whole.is_empty() { 0 } else { whole.parse::<u64>().ok()?.checked_mul(unit)? };
-    whole.checked_add(part(fraction, unit)).filter(|total| *total <= LIMIT)
+    whole.checked_add(part(fraction, unit)).filter(|total| *total <= MAX_MAGNITUDE)
 }
 
 /// The nanoseconds of a fraction of a unit, rounded as Go rounds them. More digits than 64 bits hold are ignored.
@@ -88,7 +89,7 @@ fn part(fraction: &str, unit: u64) -> u64 {
     let (mut digits, mut scale) = (0_u64, 1_f64);
     for digit in fraction.bytes().map(|byte| u64::from(byte - b'0')) {
         let next = digits.checked_mul(10).and_then(|digits| digits.checked_add(digit));
-        let Some(next) = next.filter(|next| *next <= LIMIT) else { break };
+        let Some(next) = next.filter(|next| *next <= MAX_MAGNITUDE) else { break };
         (digits, scale) = (next, scale * 10.0);
     }
     (digits as f64 * (unit as f64 / scale)) as u64

@@ -57,7 +57,7 @@ pub struct Sources<'a> {
 }
 
 /// The official error for a required parameter without a value.
-pub const MISSING: &str = "Required parameter not provided; parameter value is null";
+pub const MISSING_VALUE_ERROR: &str = "Required parameter not provided; parameter value is null";
 
 impl Definition {
     /// Whether the parameter stays without a value if none is given: its default is null. It is stored as the empty text,
@@ -121,7 +121,7 @@ fn resolve_one(
     }
     let value = match given.or(carried) {
         Some(value) => value,
-        None if definition.required => return Err(MISSING.to_owned()),
+        None if definition.required => return Err(MISSING_VALUE_ERROR.to_owned()),
         None => match default {
             Some(default) => default,
             None => return Ok(None),
@@ -283,8 +283,12 @@ mod tests {
     fn a_required_value_that_is_missing_is_refused_in_the_official_words() {
         for kind in ["string", "number", "bool", "list(string)"] {
             let parameter = Definition { required: true, ..definition(kind) };
-            assert_eq!(start(&parameter, &sources(&[], None)), Err(MISSING.to_owned()), "{kind}");
-            assert_eq!(start(&parameter, &sources(&[], Some(&[]))), Err(MISSING.to_owned()), "{kind}");
+            assert_eq!(start(&parameter, &sources(&[], None)), Err(MISSING_VALUE_ERROR.to_owned()), "{kind}");
+            assert_eq!(
+                start(&parameter, &sources(&[], Some(&[]))),
+                Err(MISSING_VALUE_ERROR.to_owned()),
+                "{kind}"
+            );
         }
         let text = Definition { required: true, ..definition("string") };
         assert_eq!(

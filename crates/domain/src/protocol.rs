@@ -15,7 +15,7 @@ pub struct ApiVersion {
 /// The daemon protocol this build speaks.
 pub const CURRENT: ApiVersion = ApiVersion { major: 1, minor: 14 };
 /// The version of a daemon that names none.
-pub const ASSUMED: ApiVersion = ApiVersion { major: 1, minor: 0 };
+pub const DEFAULT_VERSION: ApiVersion = ApiVersion { major: 1, minor: 0 };
 
 /// Why a daemon's version was refused.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
@@ -50,9 +50,9 @@ pub enum Error {
 }
 
 impl ApiVersion {
-    /// Checks a requested version against this (the server's) one. An empty text counts as [`ASSUMED`].
+    /// Checks a requested version against this (the server's) one. An empty text counts as [`DEFAULT_VERSION`].
     pub fn accept(self, requested: &str) -> Result<Self, Error> {
-        let requested = if requested.is_empty() { ASSUMED } else { requested.parse()? };
+        let requested = if requested.is_empty() { DEFAULT_VERSION } else { requested.parse()? };
         if requested.major > self.major {
             return Err(Error::MajorAhead { server: self, requested });
         }

@@ -19,9 +19,9 @@ use crate::rules::conditions::{ACCESS, CONTROL_PLANE, Finding};
 use crate::rules::keys::fingerprint;
 
 /// Most clients that are kept; each has a pool of connections.
-const CLIENTS: usize = 256;
+const MAX_CLIENTS: usize = 256;
 /// How long it is believed what the status of a control plane says about the licence.
-const LICENCE: Duration = Duration::from_secs(120);
+const LICENCE_TTL: Duration = Duration::from_secs(120);
 /// The image of pools whose control plane has none.
 pub(crate) const DEFAULT_IMAGE: &str = "ghcr.io/coder/coder:latest";
 
@@ -58,7 +58,7 @@ impl Licence {
     /// None if it is too old.
     pub(crate) fn believed(&self, now: Timestamp) -> Option<Believed> {
         let age = Duration::try_from(now.duration_since(self.read_at)).unwrap_or_default();
-        let left = LICENCE.checked_sub(age).filter(|left| !left.is_zero())?;
+        let left = LICENCE_TTL.checked_sub(age).filter(|left| !left.is_zero())?;
         Some(Believed { permits: self.permits, left })
     }
 }
@@ -280,7 +280,7 @@ impl Clients {
         }
         let client = open(access)?;
         let mut clients = self.0.lock();
-        if clients.len() >= CLIENTS {
+        if clients.len() >= MAX_CLIENTS {
             clients.clear();
         }
         clients.insert(identity, client.clone());

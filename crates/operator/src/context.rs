@@ -21,7 +21,7 @@ use crate::rules::conditions::Finding;
 use crate::rules::keys::Check;
 
 /// How long an answer of a server about organizations, licences and keys is believed.
-pub(crate) const RESYNC: SignedDuration = SignedDuration::from_mins(5);
+pub(crate) const ANSWER_TTL: SignedDuration = SignedDuration::from_mins(5);
 
 /// Why a licence permits no daemons.
 pub(crate) const NOT_ENTITLED: &str = "the licence of the server has no external provisioner daemons";
@@ -113,7 +113,7 @@ impl Context {
         self.events.report(about, is_warning, reason, note).await;
     }
 
-    /// The organization of a server, not asked again within [`RESYNC`].
+    /// The organization of a server, not asked again within [`ANSWER_TTL`].
     ///
     /// # Errors
     /// The server's.
@@ -127,7 +127,7 @@ impl Context {
         let now = self.clock.now();
         let known = self.organizations.lock().get(&at).cloned();
         if let Some(known) = known
-            && now.duration_since(known.read_at) < RESYNC
+            && now.duration_since(known.read_at) < ANSWER_TTL
         {
             return Ok(known);
         }

@@ -20,9 +20,9 @@ use crate::names;
 /// The name under which Events are reported.
 const CONTROLLER: &str = "coder-operator";
 /// The API server accepts 1024 bytes.
-const NOTE: usize = 1000;
+const MAX_NOTE_BYTES: usize = 1000;
 /// What happens again within this time is the same Event. Kubernetes keeps Events for an hour.
-const AGAIN: SignedDuration = SignedDuration::from_mins(6);
+const SERIES_WINDOW: SignedDuration = SignedDuration::from_mins(6);
 
 /// What happened to an object.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
@@ -77,7 +77,7 @@ impl Events {
         };
         let known = {
             let mut written = self.written.lock();
-            written.retain(|_, written| now.duration_since(written.at) < AGAIN);
+            written.retain(|_, written| now.duration_since(written.at) < SERIES_WINDOW);
             written.get(&report).cloned()
         };
         let events: Api<Event> =
@@ -118,7 +118,7 @@ impl Events {
 }
 
 fn cut(note: &str) -> &str {
-    &note[..note.floor_char_boundary(NOTE)]
+    &note[..note.floor_char_boundary(MAX_NOTE_BYTES)]
 }
 
 fn event(about: &ObjectReference, what: &Report, now: Timestamp) -> Event {
@@ -148,7 +148,7 @@ mod tests {
     #[test]
     fn a_long_note_is_cut_between_characters() {
         assert_eq!(cut("short"), "short");
-        let long = format!("{}ä and more", "a".repeat(NOTE - 1));
-        assert_eq!(cut(&long), "a".repeat(NOTE - 1));
+        let long = format!("{}ä and more", "a".repeat(MAX_NOTE_BYTES - 1));
+        assert_eq!(cut(&long), "a".repeat(MAX_NOTE_BYTES - 1));
     }
 }

@@ -22,7 +22,7 @@ pub(crate) const SERVICE: &str = "/externalscaler.ExternalScaler/";
 /// The name of the metric.
 const METRIC: &str = "coder-provisioner-jobs";
 /// The longest request.
-const REQUEST: usize = 64 << 10;
+const MAX_REQUEST_BYTES: usize = 64 << 10;
 /// How often a stream tells whether a pool is needed.
 const TELL_EVERY: Duration = Duration::from_secs(1);
 
@@ -99,7 +99,7 @@ where
 {
     let (head, body) = request.into_parts();
     let call = head.uri.path().strip_prefix(SERVICE).unwrap_or_default().to_owned();
-    let Ok(body) = Limited::new(body, REQUEST).collect().await else {
+    let Ok(body) = Limited::new(body, MAX_REQUEST_BYTES).collect().await else {
         return failed(INVALID_ARGUMENT, "the request is too long or was cut");
     };
     let body = body.to_bytes();
@@ -251,7 +251,7 @@ mod tests {
         for body in [&b""[..], b"\0\0\0\0", b"\0\0\0\0\x09short", b"\x01\0\0\0\0"] {
             assert_eq!(call("IsActive", Bytes::copy_from_slice(body)).await.1, INVALID_ARGUMENT);
         }
-        assert_eq!(call("IsActive", vec![0; REQUEST + 1].into()).await.1, INVALID_ARGUMENT);
+        assert_eq!(call("IsActive", vec![0; MAX_REQUEST_BYTES + 1].into()).await.1, INVALID_ARGUMENT);
         assert_eq!(call("Other", framed(&object("linux"))).await.1, UNIMPLEMENTED);
     }
 

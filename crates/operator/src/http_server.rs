@@ -16,11 +16,11 @@ use tokio::sync::Semaphore;
 use crate::external_scaler::{self, Answer, Needed};
 
 /// Most connections at a time; probes, scrapes and KEDA need a few.
-const CONNECTIONS: usize = 64;
+const MAX_CONNECTIONS: usize = 64;
 /// Calls of a connection at a time.
-const STREAMS: u32 = 64;
+const MAX_STREAMS: u32 = 64;
 /// How long a client may take for the head of a request.
-const HEAD: Duration = Duration::from_secs(10);
+const HEAD_TIMEOUT: Duration = Duration::from_secs(10);
 
 /// What the pages show.
 pub(crate) trait Pages: Needed {
@@ -32,7 +32,7 @@ pub(crate) trait Pages: Needed {
 
 /// Serves `/healthz`, `/readyz`, `/metrics` and the external scaler until it is dropped.
 pub(crate) async fn serve(listener: TcpListener, pages: impl Pages) -> Infallible {
-    let permits = Arc::new(Semaphore::new(CONNECTIONS));
+    let permits = Arc::new(Semaphore::new(MAX_CONNECTIONS));
     loop {
         let permit = Arc::clone(&permits).acquire_owned().await.expect("the semaphore is never closed");
         let stream = match listener.accept().await {
@@ -50,12 +50,12 @@ pub(crate) async fn serve(listener: TcpListener, pages: impl Pages) -> Infallibl
                 async move { Ok::<_, Infallible>(answer(pages, request).await) }
             });
             let mut builder = Builder::new(TokioExecutor::new());
-            builder.http1().timer(TokioTimer::new()).header_read_timeout(HEAD).max_buf_size(16 << 10);
+            builder.http1().timer(TokioTimer::new()).header_read_timeout(HEAD_TIMEOUT).max_buf_size(16 << 10);
             builder
                 .http2()
                 .timer(TokioTimer::new())
-                .max_concurrent_streams(STREAMS)
-                .keep_alive_interval(Some(HEAD * 3));
+                .max_concurrent_streams(MAX_STREAMS)
+                .keep_alive_interval(Some(HEAD_TIMEOUT * 3));
             if let Err(error) = builder.serve_connection(TokioIo::new(stream), service).await {
                 tracing::debug!(%error, "a connection failed");
             }

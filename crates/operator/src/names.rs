@@ -3,11 +3,11 @@
 use std::collections::BTreeMap;
 
 /// Longest label value, and longest name of what becomes part of a pod's name.
-const LABEL: usize = 63;
+const MAX_LABEL: usize = 63;
 /// Longest name of an object.
-const OBJECT: usize = 253;
+const MAX_OBJECT_NAME: usize = 253;
 /// Longest name of a provisioner key.
-const KEY: usize = 64;
+const MAX_KEY_NAME: usize = 64;
 
 /// The label of the resource; also part of the pods' selector.
 pub const INSTANCE: &str = "app.kubernetes.io/instance";
@@ -67,9 +67,9 @@ fn cut(prefix: &str, shown: &str, text: &str, suffix: &str, limit: usize) -> Str
 /// As [`fit`], for names that become host names: those end at the first dot, so a name with dots is changed.
 fn fit_host(prefix: &str, text: &str) -> String {
     if text.contains('.') {
-        return cut(prefix, &text.replace('.', "-"), text, "", LABEL);
+        return cut(prefix, &text.replace('.', "-"), text, "", MAX_LABEL);
     }
-    fit(prefix, text, "", LABEL)
+    fit(prefix, text, "", MAX_LABEL)
 }
 
 /// The names of what a pool makes.
@@ -101,10 +101,10 @@ impl Names {
             resource: resource.to_owned(),
             namespace: namespace.to_owned(),
             workload: fit_host("provisioner-", resource),
-            role: fit("provisioner-", resource, "", LABEL),
-            service_account: fit("", resource, "-provisioner", LABEL),
-            secret: fit("", resource, "-provisioner-key", OBJECT),
-            instance: fit("", resource, "", LABEL),
+            role: fit("provisioner-", resource, "", MAX_LABEL),
+            service_account: fit("", resource, "-provisioner", MAX_LABEL),
+            secret: fit("", resource, "-provisioner-key", MAX_OBJECT_NAME),
+            instance: fit("", resource, "", MAX_LABEL),
             application: PROVISIONER,
         }
     }
@@ -115,9 +115,9 @@ impl Names {
         let prefix = if resource.starts_with(|first: char| first.is_ascii_digit()) { "coder-" } else { "" };
         Self {
             workload: fit_host(prefix, resource),
-            role: fit("", resource, "-workspaces", LABEL),
-            service_account: fit("", resource, "", LABEL),
-            secret: fit("", resource, "-operator-token", OBJECT),
+            role: fit("", resource, "-workspaces", MAX_LABEL),
+            service_account: fit("", resource, "", MAX_LABEL),
+            secret: fit("", resource, "-operator-token", MAX_OBJECT_NAME),
             application: CONTROL_PLANE,
             ..Self::new(namespace, resource)
         }
@@ -126,7 +126,7 @@ impl Names {
     /// The name of the Secret with the password of a control plane's first user.
     #[must_use]
     pub fn initial_admin(&self) -> String {
-        fit("", &self.resource, "-initial-admin", OBJECT)
+        fit("", &self.resource, "-initial-admin", MAX_OBJECT_NAME)
     }
 
     /// The labels of everything that is made, which are also the selector of the pods.
@@ -149,20 +149,20 @@ impl Names {
     pub fn foreign_role(&self) -> String {
         let text = format!("{}-{}", self.namespace, self.resource);
         let prefix = if self.application == CONTROL_PLANE { "control-plane-" } else { "provisioner-" };
-        cut(prefix, &text, &text, "", LABEL)
+        cut(prefix, &text, &text, "", MAX_LABEL)
     }
 }
 
 /// Keys have small letters only on the server.
 #[must_use]
 pub fn key_name(base: &str, identity: &str) -> String {
-    cut("", &base.to_lowercase(), identity, "", KEY)
+    cut("", &base.to_lowercase(), identity, "", MAX_KEY_NAME)
 }
 
 /// The name of an Event about an object; `unique` tells the Events of one object apart.
 #[must_use]
 pub fn event(object: &str, unique: i128) -> String {
-    fit("", object, &format!(".{unique:x}"), OBJECT)
+    fit("", object, &format!(".{unique:x}"), MAX_OBJECT_NAME)
 }
 
 /// A part of a label's value that identifies a key.

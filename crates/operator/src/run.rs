@@ -40,11 +40,11 @@ use crate::reconcile::{on_error, reconcile};
 use crate::watch::{readable, settings};
 
 /// Passes at the same time.
-const CONCURRENCY: u16 = 16;
+const CONCURRENT_PASSES: u16 = 16;
 /// How long giving the lease back may take.
-const RELEASE: Duration = Duration::from_secs(3);
+const RELEASE_TIMEOUT: Duration = Duration::from_secs(3);
 /// Pools whose demand changed and that were not looked at yet.
-const CHANGES: usize = 1024;
+const QUEUED_CHANGES: usize = 1024;
 
 /// Settings of the operator.
 #[derive(Clone, Debug)]
@@ -120,7 +120,7 @@ pub async fn run(
     }
     if let Some(election) = &config.election {
         // An API server that does not answer must not keep this process.
-        if tokio::time::timeout(RELEASE, election.release(&kube)).await.is_err() {
+        if tokio::time::timeout(RELEASE_TIMEOUT, election.release(&kube)).await.is_err() {
             tracing::warn!("the lease was not given back in time");
         }
     }
@@ -190,7 +190,7 @@ async fn lead(
     state: &Arc<State>,
     stop: &CancellationToken,
 ) {
-    let (changes, changed) = mpsc::channel::<PoolId>(CHANGES);
+    let (changes, changed) = mpsc::channel::<PoolId>(QUEUED_CHANGES);
     let queues = Queues::new(changes, Arc::clone(clock));
     let ctx = Arc::new(Context::new(kube.clone(), Arc::clone(clock), queues.clone(), state.metrics.clone()));
     let (store, writer) = reflector::store();
@@ -213,7 +213,7 @@ async fn lead(
     });
     let of_plane = store.clone();
     let controller = controller
-        .with_config(ControllerConfig::default().concurrency(CONCURRENCY))
+        .with_config(ControllerConfig::default().concurrency(CONCURRENT_PASSES))
         .reconcile_on(changed)
         .watches(
             api::<PartialObjectMeta<CoderControlPlane>>(kube, config),

@@ -11,11 +11,11 @@ use serde::de::DeserializeOwned;
 use crate::context::Context;
 
 /// Objects that are listed at once: a page is in memory as a whole.
-const PAGE: u32 = 50;
+const PAGE_SIZE: u32 = 50;
 
 /// Settings of every watch.
 pub(crate) fn settings() -> watcher::Config {
-    watcher::Config::default().page_size(PAGE)
+    watcher::Config::default().page_size(PAGE_SIZE)
 }
 
 /// The objects of a kind. One that cannot be read is reported and left out, so that it keeps nothing from the others:

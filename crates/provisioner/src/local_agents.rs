@@ -179,7 +179,7 @@ impl Shared {
         let mut command = Command::new(&self.program);
         command.args(["agent", "--end-with-stdin", "--log-human", ""]);
         command.env_clear().envs(self.variables.iter().map(|(name, value)| (name, value)));
-        command.env("HOME", &home).env(orphans::MARKER, root);
+        command.env("HOME", &home).env(orphans::JOB_VARIABLE, root);
         command.env("CODER_AGENT_URL", &agent.url).env("CODER_AGENT_TOKEN", agent.token.expose());
         command.env("CODER_AGENT_LOG_DIR", root.join("log"));
         command.env("CODER_AGENT_SCRIPT_DATA_DIR", root.join("scripts"));

@@ -7,12 +7,12 @@ use std::sync::Mutex;
 use crate::Requirement;
 
 /// Answers of probes that start a program.
-static ANSWERS: Mutex<Vec<(Requirement, bool)>> = Mutex::new(Vec::new());
+static PROBE_ANSWERS: Mutex<Vec<(Requirement, bool)>> = Mutex::new(Vec::new());
 
 /// Whether the machine has it.
 pub(crate) fn is_there(requirement: Requirement) -> bool {
     // Held over the probe: tests of one program that run side by side probe once.
-    let mut answers = ANSWERS.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
+    let mut answers = PROBE_ANSWERS.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
     if let Some((_, found)) = answers.iter().find(|(known, _)| *known == requirement) {
         return *found;
     }

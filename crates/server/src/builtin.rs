@@ -25,7 +25,7 @@ use crate::server::Handle;
 const BUFFER_BYTES: usize = 64 << 10;
 
 /// How long a daemon has to send the state that the previous process saved, before the job ends without it.
-const SALVAGE: Duration = Duration::from_secs(3);
+const SALVAGE_TIMEOUT: Duration = Duration::from_secs(3);
 
 /// A built-in daemon, with the session that owns its jobs.
 #[derive(Clone)]
@@ -107,7 +107,7 @@ impl Handle {
         if !builds.is_empty() {
             tokio::select! {
                 () = self.app.lifecycle.soft().cancelled() => {}
-                () = tokio::time::sleep(SALVAGE) => {}
+                () = tokio::time::sleep(SALVAGE_TIMEOUT) => {}
             }
         }
         for job in builds {

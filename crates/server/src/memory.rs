@@ -20,7 +20,7 @@ use crate::config::Limits;
 use crate::http::error::Error;
 
 const MIB: usize = 1 << 20;
-/// For bodies and files of up to [`SMALL`] bytes, so that ordinary requests never wait for large ones.
+/// For bodies and files of up to [`SMALL_BODY_BYTES`] bytes, so that ordinary requests never wait for large ones.
 const SMALL_TOTAL: usize = 32 * MIB;
 /// For everything else in memory: bodies and what is parsed from them, messages of daemons, responses that wait for a peer.
 const LARGE_TOTAL: usize = 96 * MIB;
@@ -31,20 +31,20 @@ const DISK_TOTAL: usize = 2048 * MIB;
 /// Threads that parse sources, evaluate expressions or render texts at the same time. One may take a second and 40 MiB.
 const WORK_TOTAL: usize = 2;
 /// The most that one daemon's connection may reserve.
-const CONNECTION: usize = 32 * MIB;
+const MAX_CONNECTION_BYTES: usize = 32 * MIB;
 
 /// Longest small body.
-pub const SMALL: usize = 16 << 10;
+pub const SMALL_BODY_BYTES: usize = 16 << 10;
 /// Bodies up to this length need no reservation.
-const TINY: usize = 1 << 10;
+const FREE_BODY_BYTES: usize = 1 << 10;
 /// Memory of a parsed JSON document, as a multiple of its bytes.
 const JSON_COPIES: usize = 4;
 /// The step by which reservations for bodies grow.
-const STEP: usize = 64 << 10;
+const RESERVATION_STEP: usize = 64 << 10;
 /// Responses from this length on are reserved until the peer has read them.
-const RESPONSE: usize = 64 << 10;
+const RESERVED_RESPONSE_BYTES: usize = 64 << 10;
 /// The reservation of a response that is streamed from the database or the disk.
-const STREAMED: usize = 1 << 20;
+const STREAMED_RESPONSE_BYTES: usize = 1 << 20;
 /// How long a request waits for a reservation before it is refused.
 const REQUEST_WAIT: Duration = Duration::from_secs(10);
 /// Longer responses do not wait for a reservation.
@@ -150,7 +150,7 @@ impl Holder {
     /// Accounts for one daemon's connection.
     #[must_use]
     pub fn connection(&self) -> Self {
-        Self { large: self.large.connection(CONNECTION), ..self.clone() }
+        Self { large: self.large.connection(MAX_CONNECTION_BYTES), ..self.clone() }
     }
 
     #[must_use]
@@ -202,13 +202,13 @@ pub struct BodyReservation {
 impl BodyReservation {
     /// Reserves memory for a body of `bytes`, or fails after [`REQUEST_WAIT`].
     pub async fn grow(&mut self, bytes: usize) -> Result<(), Error> {
-        if bytes <= TINY {
+        if bytes <= FREE_BODY_BYTES {
             return Ok(());
         }
-        if bytes <= SMALL {
-            return wait(self.small.grow(SMALL)).await;
+        if bytes <= SMALL_BODY_BYTES {
+            return wait(self.small.grow(SMALL_BODY_BYTES)).await;
         }
-        let needed = (JSON_COPIES * bytes).next_multiple_of(STEP);
+        let needed = (JSON_COPIES * bytes).next_multiple_of(RESERVATION_STEP);
         if self.large.amount() < needed {
             wait(self.large.grow(needed)).await?;
         }
@@ -238,9 +238,9 @@ pub async fn reserve_response(response: Response, holder: &Holder) -> Response {
     }
     let size = match response.body().size_hint().exact() {
         Some(size) => usize::try_from(size).unwrap_or(usize::MAX),
-        None => STREAMED,
+        None => STREAMED_RESPONSE_BYTES,
     };
-    if size < RESPONSE {
+    if size < RESERVED_RESPONSE_BYTES {
         return response;
     }
     let mut reservation = holder.large.reserve();
@@ -307,14 +307,18 @@ mod tests {
         let memory = memory();
         let holder = memory.of_address("192.0.2.1".parse().unwrap());
         let mut body = holder.body();
-        for (bytes, used) in
-            [(TINY, 0), (TINY + 1, SMALL), (SMALL, SMALL), (SMALL + 1, 2 * STEP), (20 << 10, 2 * STEP)]
-        {
+        for (bytes, used) in [
+            (FREE_BODY_BYTES, 0),
+            (FREE_BODY_BYTES + 1, SMALL_BODY_BYTES),
+            (SMALL_BODY_BYTES, SMALL_BODY_BYTES),
+            (SMALL_BODY_BYTES + 1, 2 * RESERVATION_STEP),
+            (20 << 10, 2 * RESERVATION_STEP),
+        ] {
             body.grow(bytes).await.unwrap();
             assert_eq!(memory.used(), used, "{bytes} bytes");
         }
         holder.keep(body);
-        assert_eq!(memory.used(), 2 * STEP);
+        assert_eq!(memory.used(), 2 * RESERVATION_STEP);
         holder.release();
         assert_eq!(memory.used(), 0);
     }
@@ -325,9 +329,9 @@ mod tests {
         let holder = memory.of_address("192.0.2.1".parse().unwrap());
         let streamed = Body::from_stream(futures_util::stream::empty::<Result<Bytes, std::io::Error>>());
         for (body, used) in [
-            (Body::from(vec![0; RESPONSE - 1]), 0),
-            (Body::from(vec![0; RESPONSE]), RESPONSE),
-            (streamed, STREAMED),
+            (Body::from(vec![0; RESERVED_RESPONSE_BYTES - 1]), 0),
+            (Body::from(vec![0; RESERVED_RESPONSE_BYTES]), RESERVED_RESPONSE_BYTES),
+            (streamed, STREAMED_RESPONSE_BYTES),
         ] {
             let response = reserve_response(Response::new(body), &holder).await;
             assert_eq!((response.status(), memory.used()), (StatusCode::OK, used));

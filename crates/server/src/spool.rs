@@ -11,12 +11,12 @@ use coder_wire::transfer::ChunkWriter;
 use sha2::{Digest as _, Sha256};
 use tempfile::SpooledTempFile;
 
-use crate::memory::{Holder, Memory, SMALL};
+use crate::memory::{Holder, Memory, SMALL_BODY_BYTES};
 
 /// The least that a spool on the disk reserves, and the step by which it grows. It bounds the number of spools.
-const STEP: usize = 4 << 20;
+const DISK_STEP: usize = 4 << 20;
 /// Bytes that are read at once when a spool is sent.
-const BLOCK: usize = 64 << 10;
+const READ_BYTES: usize = 64 << 10;
 
 /// A temporary file with its hash and its reservations.
 pub struct Spool {
@@ -32,7 +32,7 @@ impl Spool {
     #[must_use]
     pub fn new(holder: &Holder, memory: &Memory) -> Self {
         Self {
-            file: tempfile::spooled_tempfile_in(SMALL, &memory.directory),
+            file: tempfile::spooled_tempfile_in(SMALL_BODY_BYTES, &memory.directory),
             size: 0,
             sum: Sha256::new(),
             memory: holder.memory().reserve(),
@@ -42,11 +42,11 @@ impl Spool {
 
     /// Waits until there is room for a file of `size` bytes in all.
     pub async fn reserve(&mut self, size: usize) {
-        if size > SMALL {
-            self.disk.grow(size.next_multiple_of(STEP)).await;
+        if size > SMALL_BODY_BYTES {
+            self.disk.grow(size.next_multiple_of(DISK_STEP)).await;
             self.memory.shrink(0);
         } else if self.size > 0 || size > 0 {
-            self.memory.grow(SMALL).await;
+            self.memory.grow(SMALL_BODY_BYTES).await;
         }
     }
 
@@ -102,7 +102,7 @@ impl Spool {
     pub fn into_body(mut self) -> io::Result<Body> {
         self.read()?;
         let blocks = futures_util::stream::unfold(self, |mut spool| async move {
-            let mut block = BytesMut::zeroed(BLOCK);
+            let mut block = BytesMut::zeroed(READ_BYTES);
             match spool.file.read(&mut block) {
                 Ok(0) => None,
                 Ok(count) => {

@@ -4,10 +4,10 @@
 use std::cell::Cell;
 use std::rc::Rc;
 
-/// Work of one evaluation. One unit is about one byte written or compared; an expression costs [`NODE`].
+/// Work of one evaluation. One unit is about one byte written or compared; an expression costs [`NODE_COST`].
 const MAX_WORK: u64 = 32 << 20;
 /// Cost of each expression and each element.
-pub(crate) const NODE: usize = 64;
+pub(crate) const NODE_COST: usize = 64;
 /// Deepest nesting of expressions, references to locals included.
 const MAX_DEPTH: u32 = 200;
 

@@ -5,7 +5,7 @@ use std::rc::Rc;
 
 use hcl_edit::expr::{Expression, ObjectKey, TraversalOperator};
 
-use crate::budget::{Budget, NODE, Result};
+use crate::budget::{Budget, NODE_COST, Result};
 use crate::value::Value;
 use crate::value_type::{Attribute, Type};
 
@@ -142,7 +142,7 @@ fn complete(
     budget: &Budget,
     default: &dyn Fn(&Expression) -> Result<Value>,
 ) -> Result<Value> {
-    budget.spend(NODE)?;
+    budget.spend(NODE_COST)?;
     if defaults.is_empty() {
         return Ok(value.clone());
     }
@@ -150,7 +150,7 @@ fn complete(
         Value::Map(map) => {
             let mut items = BTreeMap::new();
             for (name, item) in &map.items {
-                budget.spend(NODE + name.len())?;
+                budget.spend(NODE_COST + name.len())?;
                 let item = match defaults.attributes.get(name).filter(|_| item.is_null()) {
                     Some(expression) => default(expression)?,
                     None => item.clone(),

@@ -11,7 +11,7 @@ use hcl_edit::expr::{
 };
 use hcl_edit::template::Template;
 
-use crate::budget::{Budget, EvalError, NODE, Result, failed, unavailable};
+use crate::budget::{Budget, EvalError, NODE_COST, Result, failed, unavailable};
 use crate::functions;
 use crate::number::Number;
 use crate::reference::References;
@@ -74,7 +74,7 @@ pub(crate) struct Evaluator<'m> {
 impl Evaluator<'_> {
     /// The value of an expression; [`Value::Unknown`] when only Terraform can know it.
     pub(crate) fn evaluate(&self, expression: &Expression, scope: Scope<'_>) -> Result<Value> {
-        self.budget.spend(NODE)?;
+        self.budget.spend(NODE_COST)?;
         match self.budget.deeper(|| self.step(expression, scope)) {
             Err(EvalError::Unknown(reason)) => Ok(Value::Unknown(reason)),
             result => result,
@@ -297,7 +297,7 @@ impl Evaluator<'_> {
             && let Some(last) = arguments.pop()
         {
             let items = &last.to_sequence()?.items;
-            self.budget.spend(items.len() * NODE)?;
+            self.budget.spend(items.len() * NODE_COST)?;
             arguments.extend(items.iter().cloned());
         }
         functions::call(name, arguments, self).map_err(|error| match error {
@@ -386,7 +386,7 @@ impl Evaluator<'_> {
         run: &mut dyn FnMut(Scope<'_>) -> Result<()>,
     ) -> Result<()> {
         let mut one = |key: Value, value: Value| {
-            self.budget.spend(NODE)?;
+            self.budget.spend(NODE_COST)?;
             let outer = Binding { name: key_name.unwrap_or(""), value: key, outer: scope.bindings };
             let binding = Binding { name: value_name, value, outer: Some(&outer) };
             run(scope.with(&binding))
@@ -415,7 +415,7 @@ impl Evaluator<'_> {
     /// Follows attribute and index steps.
     fn traverse(&self, mut value: Value, steps: &[&TraversalOperator], scope: Scope<'_>) -> Result<Value> {
         for (at, step) in steps.iter().enumerate() {
-            self.budget.spend(NODE)?;
+            self.budget.spend(NODE_COST)?;
             value = match step {
                 TraversalOperator::GetAttr(name) => attribute(&value, name.as_str())?,
                 TraversalOperator::LegacyIndex(index) => {

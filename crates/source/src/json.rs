@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use serde_json::Value as Json;
 use serde_json::value::RawValue;
 
-use crate::budget::{Budget, EvalError, NODE, Result, failed, unavailable};
+use crate::budget::{Budget, EvalError, NODE_COST, Result, failed, unavailable};
 use crate::number::Number;
 use crate::value::{Value, normalized};
 
@@ -20,7 +20,7 @@ pub(crate) fn encode(value: &Value, budget: &Budget) -> Result<String> {
 }
 
 fn write(value: &Value, out: &mut String, budget: &Budget) -> Result<()> {
-    budget.spend(NODE)?;
+    budget.spend(NODE_COST)?;
     match value {
         Value::Null(_) => out.push_str("null"),
         Value::Bool(true) => out.push_str("true"),
@@ -89,7 +89,7 @@ pub(crate) fn decode(text: &str, budget: &Budget) -> Result<Value> {
 /// Decodes one level at a time, so that numbers keep all their digits.
 fn read(raw: &RawValue, deeper: u32, budget: &Budget) -> Result<Value> {
     let text = raw.get();
-    budget.spend(NODE + text.len())?;
+    budget.spend(NODE_COST + text.len())?;
     let wrong = |error: serde_json::Error| EvalError::Failed(format!("the text is not valid JSON: {error}"));
     let Some(left) = deeper.checked_sub(1) else {
         return unavailable(format!("JSON nested deeper than {MAX_DEPTH} is not read here"));
@@ -114,7 +114,7 @@ fn read(raw: &RawValue, deeper: u32, budget: &Budget) -> Result<Value> {
 
 /// The value of parsed JSON.
 pub(crate) fn convert(json: &Json, budget: &Budget) -> Result<Value> {
-    budget.spend(NODE)?;
+    budget.spend(NODE_COST)?;
     Ok(match json {
         Json::Null => Value::NULL,
         Json::Bool(value) => Value::Bool(*value),

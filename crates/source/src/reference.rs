@@ -7,7 +7,7 @@ use coder_domain::Timestamp;
 use hcl_edit::expr::{Expression, TraversalOperator};
 
 use crate::archive::Contents;
-use crate::budget::{Budget, EvalError, NODE, Result, failed, unavailable};
+use crate::budget::{Budget, EvalError, NODE_COST, Result, failed, unavailable};
 use crate::constraint::{Constraint, step_name};
 use crate::eval::{AllowedReferences, Binding, Evaluator, Scope};
 use crate::inputs::{Flow, Inputs, Owner};
@@ -284,7 +284,7 @@ impl<'m> Evaluator<'m> {
         run: &mut dyn FnMut(Option<Value>, Scope<'_>) -> Result<()>,
     ) -> Result<()> {
         let mut bound = |name: &'static str, fields: [(&str, Value); 2], key: Value| {
-            self.budget.spend(NODE)?;
+            self.budget.spend(NODE_COST)?;
             let fields = fields.into_iter().filter(|(name, _)| !name.is_empty());
             let value = Value::object(fields.map(|(name, value)| (name.to_owned(), value)).collect());
             let binding = Binding { name, value, outer: scope.bindings };

@@ -7,7 +7,7 @@ use std::rc::Rc;
 
 use unicode_normalization::{IsNormalized, UnicodeNormalization, is_nfc_quick};
 
-use crate::budget::{Budget, EvalError, NODE, Result, failed};
+use crate::budget::{Budget, EvalError, NODE_COST, Result, failed};
 use crate::number::Number;
 use crate::value_type::Type;
 
@@ -104,7 +104,7 @@ impl Value {
 
     /// A set: `items` are sorted and made unique.
     pub(crate) fn set(of: Type, mut items: Vec<Self>, budget: &Budget) -> Result<Self> {
-        budget.spend(NODE * items.len())?;
+        budget.spend(NODE_COST * items.len())?;
         if items.iter().any(|item| matches!(item, Self::List(_) | Self::Map(_))) {
             items = Self::by_keys(items, budget)?;
         } else {
@@ -245,7 +245,7 @@ impl Value {
     /// Whether two values are equal. Values of different types are not; the result is unknown when a part that decides it is
     /// unknown.
     pub(crate) fn equals(&self, other: &Self, budget: &Budget) -> Result<bool> {
-        budget.spend(NODE)?;
+        budget.spend(NODE_COST)?;
         match (self, other) {
             (Self::Unknown(reason), _) | (_, Self::Unknown(reason)) => {
                 Err(EvalError::Unknown(reason.clone()))
@@ -309,7 +309,7 @@ impl Value {
 
     /// The order of the elements of a set: null last, numbers by size, strings by bytes.
     fn order(&self, other: &Self, budget: &Budget) -> Result<Ordering> {
-        budget.spend(NODE)?;
+        budget.spend(NODE_COST)?;
         match (self, other) {
             (Self::Unknown(reason), _) | (_, Self::Unknown(reason)) => {
                 Err(EvalError::Unknown(reason.clone()))
@@ -329,7 +329,7 @@ impl Value {
 
     /// Appends the sort key of an element without a natural order.
     fn write_key(&self, out: &mut String, budget: &Budget) -> Result<()> {
-        budget.spend(NODE)?;
+        budget.spend(NODE_COST)?;
         match self {
             Self::Unknown(reason) => return Err(EvalError::Unknown(reason.clone())),
             Self::Null(_) => out.push('~'),

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::rc::Rc;
 
-use crate::budget::{Budget, EvalError, NODE, Result, failed};
+use crate::budget::{Budget, EvalError, NODE_COST, Result, failed};
 use crate::value::{SequenceKind, Value};
 
 /// The type of a value, or of a parameter of a function or variable.
@@ -38,7 +38,7 @@ impl Type {
 
     /// Whether two types are the same.
     pub(crate) fn same(&self, other: &Self, budget: &Budget) -> Result<bool> {
-        budget.spend(NODE)?;
+        budget.spend(NODE_COST)?;
         Ok(match (self, other) {
             (Self::Any, Self::Any)
             | (Self::Bool, Self::Bool)
@@ -79,7 +79,7 @@ impl Type {
 
     /// The type of a value; unknown when any part of the value is.
     pub(crate) fn of(value: &Value, budget: &Budget) -> Result<Self> {
-        budget.spend(NODE)?;
+        budget.spend(NODE_COST)?;
         Ok(match value {
             Value::Unknown(reason) => return Err(EvalError::Unknown(reason.clone())),
             Value::Null(ty) => ty.clone(),
@@ -107,7 +107,7 @@ impl Type {
 
     /// The type that values of all these types can be converted to, if any.
     pub(crate) fn common(types: &[Self], budget: &Budget) -> Result<Option<Self>> {
-        budget.spend(NODE * types.len())?;
+        budget.spend(NODE_COST * types.len())?;
         if types.is_empty() {
             return Ok(None);
         }
@@ -284,7 +284,7 @@ impl Type {
 
     /// Whether there is a conversion, which may still fail for a value.
     fn converts_to(&self, expected: &Self, budget: &Budget) -> Result<bool> {
-        budget.spend(NODE)?;
+        budget.spend(NODE_COST)?;
         Ok(match (self, expected) {
             (_, Self::Any) | (Self::Any, _) => true,
             (Self::Number, Self::Bool) | (Self::Bool, Self::Number) => false,
@@ -359,7 +359,7 @@ impl Type {
     }
 
     pub(crate) fn convert(&self, value: &Value, budget: &Budget) -> Result<Value> {
-        budget.spend(NODE)?;
+        budget.spend(NODE_COST)?;
         if matches!(self, Self::Any) {
             return Ok(value.clone());
         }
@@ -385,7 +385,7 @@ impl Type {
                     _ if list.items.is_empty() => ((**of).clone(), Vec::new()),
                     _ => Self::alike(of, list.items.iter(), true, budget)?,
                 };
-                budget.spend(NODE * items.len())?;
+                budget.spend(NODE_COST * items.len())?;
                 match self {
                     Self::Set(_) => Value::set(ty, items, budget),
                     _ => Ok(Value::list(ty, items)),
@@ -410,7 +410,7 @@ impl Type {
             (Self::Object(expected), Value::Map(map)) => {
                 let mut items = BTreeMap::new();
                 for (name, attribute) in expected.iter() {
-                    budget.spend(NODE + name.len())?;
+                    budget.spend(NODE_COST + name.len())?;
                     let item = match map.items.get(name) {
                         Some(item) => attribute.ty.convert(item, budget)?,
                         None if attribute.optional => Value::Null(attribute.ty.clone()),
@@ -495,7 +495,7 @@ fn keyed<'k>(
 ) -> Result<BTreeMap<String, Value>> {
     keys.zip(items)
         .map(|(key, item)| {
-            budget.spend(NODE + key.len())?;
+            budget.spend(NODE_COST + key.len())?;
             Ok((key.clone(), item))
         })
         .collect()

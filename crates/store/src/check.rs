@@ -173,7 +173,7 @@ const LOGS_READABLE: &str = "a log row holds the lines it counts";
 const TAGS_CANONICAL: &str = "tag sets are stored in canonical form";
 const JOBS_READABLE: &str = "every job can be read";
 
-const PAGE: i64 = 64;
+const PAGE_SIZE: i64 = 64;
 
 /// The names of all invariants.
 #[must_use]
@@ -204,7 +204,7 @@ pub async fn check(store: &Store) -> Result<Vec<Violation>> {
 async fn check_logs(tx: &mut Tx, found: &mut Vec<Violation>) -> Result<()> {
     let mut after = (String::new(), 0_i64);
     loop {
-        let rows = tx.fetch(&LOG_ROWS, values![after.0, after.1, PAGE]).await?;
+        let rows = tx.fetch(&LOG_ROWS, values![after.0, after.1, PAGE_SIZE]).await?;
         for row in &rows {
             let (job, first, last): (String, i64, i64) =
                 (row.get("id")?, row.get("first_id")?, row.get("last_id")?);
@@ -249,7 +249,7 @@ async fn check_tags(tx: &mut Tx, found: &mut Vec<Violation>) -> Result<()> {
 async fn check_jobs(tx: &mut Tx, found: &mut Vec<Violation>) -> Result<()> {
     let mut after = String::new();
     loop {
-        let rows = tx.fetch(&jobs::job::PAGE_BY_ID, values![after, PAGE]).await?;
+        let rows = tx.fetch(&jobs::job::PAGE_BY_ID, values![after, PAGE_SIZE]).await?;
         for row in &rows {
             after = row.get("id")?;
             match jobs::Job::from_row(row) {

@@ -26,14 +26,14 @@ statements! { "tag_sets";
 }
 
 /// How often an insertion is tried again when another writer took the next id.
-const ATTEMPTS: u32 = 100;
+const INSERT_ATTEMPTS: u32 = 100;
 
 /// Returns the id of a set. Stores the set if it is new.
 ///
 /// # Errors
 /// [`Error::Unavailable`] when very many writers add new sets at once.
 pub async fn intern(tx: &mut Tx, tags: &TagSet) -> Result<TagSetId> {
-    for _ in 0..ATTEMPTS {
+    for _ in 0..INSERT_ATTEMPTS {
         if let Some(row) = tx.fetch_opt(&FIND, values![*tags]).await? {
             return row.get("id");
         }

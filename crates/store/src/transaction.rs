@@ -7,7 +7,7 @@ use crate::engine::Tx;
 use crate::{Error, Result};
 
 /// How often a transaction is run again after conflicts.
-const ATTEMPTS: u32 = 5;
+const TRANSACTION_ATTEMPTS: u32 = 5;
 
 /// Ends one run of a transaction with a commit or a rollback. `None` means that it should be run again.
 #[doc(hidden)]
@@ -26,7 +26,7 @@ pub async fn finish_attempt<T, E: From<Error>>(
             Some(committed.map(|()| value).map_err(E::from))
         }
         Err(error) => {
-            let again = tx.is_conflicted() && *attempt < ATTEMPTS;
+            let again = tx.is_conflicted() && *attempt < TRANSACTION_ATTEMPTS;
             tx.rollback().await;
             *attempt += 1;
             if again { None } else { Some(Err(error)) }

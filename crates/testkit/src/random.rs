@@ -7,12 +7,12 @@ use std::time::Duration;
 const SEED: &str = "CODER_TEST_SEED";
 
 /// Enables the long form of fault tests.
-const LONG: &str = "CODER_TEST_LONG";
+const LONG_VARIABLE: &str = "CODER_TEST_LONG";
 
 /// Whether fault tests run in their long form.
 #[must_use]
 pub fn is_long() -> bool {
-    std::env::var_os(LONG).is_some()
+    std::env::var_os(LONG_VARIABLE).is_some()
 }
 
 /// The count of the short or of the long form.

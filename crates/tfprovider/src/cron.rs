@@ -61,7 +61,7 @@ fn without_zone(text: &str) -> Result<&str, Error> {
 }
 
 fn check_descriptor(descriptor: &str) -> Result<(), Error> {
-    const KNOWN: [&str; 7] = ["yearly", "annually", "monthly", "weekly", "daily", "midnight", "hourly"];
+    const SHORTHANDS: [&str; 7] = ["yearly", "annually", "monthly", "weekly", "daily", "midnight", "hourly"];
     if let Some(duration) = descriptor.strip_prefix("every ") {
         return if coder_domain::duration::parse(duration).is_ok() {
             Ok(())
@@ -69,7 +69,7 @@ fn check_descriptor(descriptor: &str) -> Result<(), Error> {
             Err(Error::Duration(duration.to_owned()))
         };
     }
-    if KNOWN.contains(&descriptor) { Ok(()) } else { Err(Error::Descriptor(descriptor.to_owned())) }
+    if SHORTHANDS.contains(&descriptor) { Ok(()) } else { Err(Error::Descriptor(descriptor.to_owned())) }
 }
 
 fn check(parts: &[&str], fields: &[Field]) -> Result<(), Error> {

@@ -11,7 +11,7 @@ use crate::exit::AnswerIsNo;
 /// The addresses of workspaces begin with it: `fd60:627a:a42b::/48`.
 const PREFIX: [u16; 3] = [0xfd60, 0x627a, 0xa42b];
 /// OpenSSH waits for the answer.
-const TIMEOUT: Duration = Duration::from_secs(2);
+const ANSWER_TIMEOUT: Duration = Duration::from_secs(2);
 
 /// The commands below `coder connect`.
 #[derive(Debug, clap::Subcommand)]
@@ -29,7 +29,7 @@ pub(crate) struct Exists {
 pub(crate) async fn run(command: Command) -> anyhow::Result<()> {
     let Command::Exists(Exists { host }) = command;
     // A name that cannot be looked up does not exist.
-    let found = timeout(TIMEOUT, lookup_host((host.as_str(), 22))).await;
+    let found = timeout(ANSWER_TIMEOUT, lookup_host((host.as_str(), 22))).await;
     let exists = match found {
         Ok(Ok(mut found)) => found.any(|found| is_workspace(found.ip())),
         _ => false,

@@ -10,7 +10,7 @@ use crate::runtime;
 use crate::terminal::output::Printer;
 
 /// The pause between questions to a server that did not wait.
-const PAUSE: Duration = Duration::from_secs(1);
+const POLL_INTERVAL: Duration = Duration::from_secs(1);
 
 /// What Git asks for.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -63,7 +63,7 @@ pub(crate) fn run(prompt: &Prompt) -> anyhow::Result<()> {
                     Err(Error::Timeout { .. }) => {}
                     Err(error) => return Err(error).context("wait for your account to be connected"),
                 }
-                tokio::time::sleep(PAUSE).await;
+                tokio::time::sleep(POLL_INTERVAL).await;
             }
         }
         let answer = if prompt.wants_password { &auth.password } else { &auth.username };

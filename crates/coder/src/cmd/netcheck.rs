@@ -17,7 +17,7 @@ use crate::remote;
 use crate::terminal::table::Format;
 
 /// How long one relay may take.
-const TIMEOUT: Duration = Duration::from_secs(30);
+const RELAY_TIMEOUT: Duration = Duration::from_secs(30);
 
 #[derive(Debug, clap::Args)]
 pub(crate) struct Args {
@@ -103,13 +103,13 @@ async fn check(dialer: &RelayDialer, id: i64, name: &str) -> Region {
         client::connect(&mut io, &NodePrivate::generate()).await.map_err(std::io::Error::other)?;
         Ok::<_, std::io::Error>(began.elapsed())
     };
-    match timeout(TIMEOUT, connected).await {
+    match timeout(RELAY_TIMEOUT, connected).await {
         Ok(Ok(latency)) => {
             region.healthy = true;
             region.round_trip_ping_ms = u64::try_from(latency.as_millis()).ok();
         }
         Ok(Err(error)) => region.error = Some(error_chain::describe(&error)),
-        Err(_) => region.error = Some(format!("no answer within {TIMEOUT:?}")),
+        Err(_) => region.error = Some(format!("no answer within {RELAY_TIMEOUT:?}")),
     }
     region
 }

@@ -14,7 +14,7 @@ use crate::signals::Signals;
 use crate::{duration, env, logging, runtime};
 
 /// Passes wait for servers most of the time.
-const THREADS: usize = 2;
+const WORKER_THREADS: usize = 2;
 
 #[derive(Debug, clap::Args)]
 pub(crate) struct Args {
@@ -63,7 +63,7 @@ pub(crate) fn run(ctx: &Context, args: Args) -> anyhow::Result<()> {
         filter: args.log_filter.clone(),
         verbose: ctx.global.verbose,
     })?;
-    runtime::daemon(THREADS)?.block_on(serve(args))
+    runtime::daemon(WORKER_THREADS)?.block_on(serve(args))
 }
 
 async fn serve(args: Args) -> anyhow::Result<()> {

@@ -20,13 +20,13 @@ use crate::terminal::table::Format;
 const PORT: u16 = 3;
 const VERSION: u32 = 2;
 /// Bytes of one block.
-const BLOCK: usize = 2 << 20;
+const BLOCK_BYTES: usize = 2 << 20;
 /// The length of one interval in the results.
 const INTERVAL: Duration = Duration::from_secs(1);
 /// Shorter intervals are left out of the results.
-const SHORTEST: Duration = Duration::from_millis(10);
+const MIN_INTERVAL: Duration = Duration::from_millis(10);
 /// Longest answer to the configuration.
-const ANSWER: u64 = 4096;
+const MAX_ANSWER_BYTES: u64 = 4096;
 
 #[derive(Debug, clap::Args)]
 pub(crate) struct Args {
@@ -167,7 +167,7 @@ async fn measure(
     if !answer.error.is_empty() {
         bail!("the agent refused the measurement: {}", answer.error);
     }
-    let mut block = vec![0; BLOCK];
+    let mut block = vec![0; BLOCK_BYTES];
     if is_up {
         getrandom::fill(&mut block).context("make random data")?;
     }
@@ -180,7 +180,7 @@ async fn measure(
 /// One line, byte by byte: data follows it.
 async fn line(stream: &mut TcpStream) -> anyhow::Result<Vec<u8>> {
     let mut line = Vec::new();
-    let mut limited = stream.take(ANSWER);
+    let mut limited = stream.take(MAX_ANSWER_BYTES);
     while let Ok(byte) = limited.read_u8().await {
         if byte == b'\n' {
             return Ok(line);
@@ -222,7 +222,7 @@ async fn transfer(
     if is_up {
         stream.shutdown().await.context("end the measurement")?;
     }
-    if interval.end - interval.start > SHORTEST {
+    if interval.end - interval.start > MIN_INTERVAL {
         measured.push(interval);
     }
     Ok(measured)

@@ -10,7 +10,7 @@ use serde::Serialize;
 use crate::terminal::output::Printer;
 
 /// How long the use of processors is observed.
-const OBSERVED: Duration = Duration::from_millis(100);
+const SAMPLE_TIME: Duration = Duration::from_millis(100);
 const CGROUP: &str = "/sys/fs/cgroup";
 
 #[derive(Debug, clap::Args)]
@@ -193,7 +193,7 @@ fn all(printer: &Printer, format: Format) -> anyhow::Result<()> {
 fn host_cpu() -> Option<Stat> {
     let read = || read_cpu(&std::fs::read_to_string("/proc/stat").ok()?);
     let (busy, all) = read()?;
-    std::thread::sleep(OBSERVED);
+    std::thread::sleep(SAMPLE_TIME);
     let (busy, all) = {
         let (later_busy, later_all) = read()?;
         (later_busy.saturating_sub(busy), later_all.saturating_sub(all))
@@ -223,7 +223,7 @@ fn container_cpu(root: &Path) -> Option<Stat> {
     // The root of the hierarchy has no such file: this is no container.
     let limit = read("cpu.max")?;
     let (began, before) = (Instant::now(), used()?);
-    std::thread::sleep(OBSERVED);
+    std::thread::sleep(SAMPLE_TIME);
     let micros = used()?.saturating_sub(before) as f64;
     let cores = round(micros / began.elapsed().as_micros() as f64);
     Some(Stat { used: cores, total: read_limit(&limit), unit: "cores".to_owned() })

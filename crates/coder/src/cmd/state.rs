@@ -17,7 +17,7 @@ use crate::context::Context;
 use crate::remote;
 
 /// Largest state that is read from a file or standard input.
-const LARGEST: u64 = 64 << 20;
+const MAX_STATE_BYTES: u64 = 64 << 20;
 
 #[derive(Debug, clap::Subcommand)]
 pub(crate) enum Command {
@@ -121,11 +121,11 @@ async fn push(ctx: &Context, args: PushArgs) -> anyhow::Result<()> {
 fn read(path: &PathBuf) -> anyhow::Result<Vec<u8>> {
     let mut bytes = Vec::new();
     if path.as_os_str() == "-" {
-        io::stdin().lock().take(LARGEST + 1).read_to_end(&mut bytes)?;
+        io::stdin().lock().take(MAX_STATE_BYTES + 1).read_to_end(&mut bytes)?;
     } else {
-        fs::File::open(path)?.take(LARGEST + 1).read_to_end(&mut bytes)?;
+        fs::File::open(path)?.take(MAX_STATE_BYTES + 1).read_to_end(&mut bytes)?;
     }
-    ensure!(bytes.len() as u64 <= LARGEST, "it is larger than 64 MiB");
+    ensure!(bytes.len() as u64 <= MAX_STATE_BYTES, "it is larger than 64 MiB");
     // A build cannot use anything else. An empty state means that there are no resources.
     if !bytes.is_empty() {
         let state: Result<BTreeMap<String, IgnoredAny>, _> = serde_json::from_slice(&bytes);

@@ -8,7 +8,7 @@ use super::{TokenSource, permission};
 use crate::terminal::output::strip_control;
 
 /// Longest text of a server that is shown, in characters.
-const LONGEST: usize = 2048;
+const MAX_SERVER_TEXT: usize = 2048;
 
 #[derive(Debug, PartialEq, Eq)]
 pub(super) struct Explained {
@@ -223,7 +223,7 @@ fn sentence(text: &str) -> String {
 
 /// A text of a peer, which must not control or fill the terminal.
 fn clean(text: &str) -> String {
-    strip_control(text).chars().take(LONGEST).collect()
+    strip_control(text).chars().take(MAX_SERVER_TEXT).collect()
 }
 
 #[cfg(test)]

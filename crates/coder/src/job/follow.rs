@@ -40,7 +40,7 @@ pub(crate) async fn follow(
     matched: Option<&MatchedProvisioners>,
 ) -> anyhow::Result<ProvisionerJob> {
     let mut stages = StageLog::new(*printer);
-    let mut ticks = tokio::time::interval(spinner::PERIOD);
+    let mut ticks = tokio::time::interval(spinner::REDRAW_INTERVAL);
     ticks.set_missed_tick_behavior(MissedTickBehavior::Skip);
     let mut after = 0;
     loop {

@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use crate::plural;
 
 /// Names of resources in progress that are shown at once.
-const SHOWN: usize = 3;
+const MAX_NAMES_SHOWN: usize = 3;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum State {
@@ -29,7 +29,7 @@ pub(crate) struct ResourceProgress {
 /// Terraform's texts after a resource's address, and their meaning. Data sources are only read and do not count.
 const STARTS: [&str; 3] = ["Creating...", "Modifying...", "Destroying..."];
 const ENDS: [&str; 3] = ["Creation complete", "Modifications complete", "Destruction complete"];
-const FAILS: [&str; 3] = ["Creation errored", "Modifications errored", "Destruction errored"];
+const FAILURES: [&str; 3] = ["Creation errored", "Modifications errored", "Destruction errored"];
 
 impl ResourceProgress {
     /// Reads a line of the log. Returns the numbers of completed and of all resources when the line completes one.
@@ -47,7 +47,7 @@ impl ResourceProgress {
             State::Planned { replaced: action.starts_with("replace") }
         } else if is(&STARTS) {
             State::Working { replaced: replaced && words.starts_with("Destroying") }
-        } else if is(&FAILS) {
+        } else if is(&FAILURES) {
             State::Failed
         } else if is(&ENDS) {
             if replaced { State::Planned { replaced: false } } else { State::Done }
@@ -69,9 +69,10 @@ impl ResourceProgress {
         if working.is_empty() {
             return None;
         }
-        let mut names: Vec<_> = working.iter().take(SHOWN).map(|(address, _)| address.as_str()).collect();
-        let more = format!("{} more", working.len().saturating_sub(SHOWN));
-        if working.len() > SHOWN {
+        let mut names: Vec<_> =
+            working.iter().take(MAX_NAMES_SHOWN).map(|(address, _)| address.as_str()).collect();
+        let more = format!("{} more", working.len().saturating_sub(MAX_NAMES_SHOWN));
+        if working.len() > MAX_NAMES_SHOWN {
             names.push(&more);
         }
         let planned = self.resources.values().filter(|state| matches!(state, State::Planned { .. })).count();

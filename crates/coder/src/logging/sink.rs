@@ -9,9 +9,9 @@ use std::sync::{Mutex, PoisonError};
 use crate::terminal::output;
 
 /// Size at which a file is rotated.
-const LARGEST: u64 = 5_000_000;
+const MAX_FILE_BYTES: u64 = 5_000_000;
 /// Backups of a file that nobody chose a number for.
-const BACKUPS: usize = 1;
+const DEFAULT_BACKUPS: usize = 1;
 
 pub(super) enum Sink {
     /// Standard output; whether it is a terminal with colours, if it is one.
@@ -35,7 +35,7 @@ impl Sink {
         Ok(match path {
             "/dev/stdout" => Self::Out(output::terminal(&io::stdout())),
             "/dev/stderr" => Self::Err(output::terminal(&io::stderr())),
-            path => Self::open_file(Path::new(path), BACKUPS)?,
+            path => Self::open_file(Path::new(path), DEFAULT_BACKUPS)?,
         })
     }
 
@@ -68,7 +68,7 @@ impl Sink {
 
 impl Open {
     fn write(&mut self, path: &Path, backups: usize, bytes: &[u8]) -> io::Result<()> {
-        if self.written + bytes.len() as u64 > LARGEST && self.written > 0 {
+        if self.written + bytes.len() as u64 > MAX_FILE_BYTES && self.written > 0 {
             let backup = |number: usize| {
                 let mut name = path.as_os_str().to_owned();
                 name.push(format!(".{number}"));

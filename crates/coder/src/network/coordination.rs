@@ -22,8 +22,8 @@ const VERSION: &str = "2.0";
 const FIRST_DELAY: Duration = Duration::from_millis(100);
 const MAX_DELAY: Duration = Duration::from_secs(10);
 /// Requests and responses that wait.
-const REQUESTS: usize = 32;
-const RESPONSES: usize = 512;
+const QUEUED_REQUESTS: usize = 32;
+const QUEUED_RESPONSES: usize = 512;
 /// How long the server may take to answer a disconnect.
 const DISCONNECT_TIMEOUT: Duration = Duration::from_secs(1);
 /// How long a resume token is kept when the server does not say.
@@ -111,8 +111,8 @@ async fn follow(
     stop: &CancellationToken,
 ) -> Ended {
     let Ok(stream) = session.open().await else { return Ended::Lost };
-    let (requests, outgoing) = mpsc::channel(REQUESTS);
-    let (incoming, mut responses) = mpsc::channel(RESPONSES);
+    let (requests, outgoing) = mpsc::channel(QUEUED_REQUESTS);
+    let (incoming, mut responses) = mpsc::channel(QUEUED_RESPONSES);
     let call = tokio::spawn(rpc::coordinate(stream, outgoing, incoming));
     let ended = tokio::select! {
         result = controller.run(&requests, &mut responses) => match result {

@@ -10,7 +10,7 @@ use regex::Regex;
 /// Providers that are part of every daemon or of Terraform: they have one version, lock file or not.
 const BUILT_IN: [&str; 2] = ["coder", "terraform"];
 /// The deepest directory that is searched.
-const DEEPEST: usize = 16;
+const MAX_DEPTH: usize = 16;
 
 /// The providers without a pinned version: those of a template without a lock file, except the ones that are part of
 /// every daemon. Remote modules are not searched.
@@ -45,7 +45,7 @@ fn look(folder: &Path, depth: usize, read: &mut impl FnMut(&str, &str)) {
         if name.starts_with('.') {
             continue;
         }
-        if kind.is_dir() && depth < DEEPEST {
+        if kind.is_dir() && depth < MAX_DEPTH {
             look(&entry.path(), depth + 1, read);
         } else if kind.is_file()
             && SourceName::parse(&name).is_some()

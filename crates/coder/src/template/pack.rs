@@ -10,9 +10,9 @@ use anyhow::{Context as _, bail, ensure};
 use coder_source::files::SourceName;
 
 /// Most bytes of file content in an archive.
-pub(crate) const LARGEST: u64 = 1 << 20;
+pub(crate) const MAX_CONTENT_BYTES: u64 = 1 << 20;
 /// Deepest directory, against loops through mounts.
-const DEEPEST: usize = 64;
+const MAX_DEPTH: usize = 64;
 
 /// A packed template.
 #[derive(Debug)]
@@ -58,7 +58,7 @@ struct Packer {
 
 impl Packer {
     fn add(&mut self, directory: &Path, prefix: &str, depth: usize) -> anyhow::Result<()> {
-        ensure!(depth <= DEEPEST, "{} is nested more than {DEEPEST} deep", directory.display());
+        ensure!(depth <= MAX_DEPTH, "{} is nested more than {MAX_DEPTH} deep", directory.display());
         let read = || -> std::io::Result<Vec<_>> { fs::read_dir(directory)?.collect() };
         let mut entries = read().with_context(|| format!("read {}", directory.display()))?;
         entries.sort_by_key(fs::DirEntry::file_name);
@@ -98,7 +98,7 @@ impl Packer {
         let metadata = fs::metadata(source).with_context(describe)?;
         self.content += metadata.len();
         ensure!(
-            self.content <= LARGEST,
+            self.content <= MAX_CONTENT_BYTES,
             "the template is larger than 1 MiB (at {path}): move large files out of its directory, or give them a \
              name that starts with a dot"
         );

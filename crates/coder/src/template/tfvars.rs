@@ -35,7 +35,7 @@ fn as_text(value: Value) -> String {
 }
 
 /// How deep lists and maps may nest.
-const DEEPEST: usize = 32;
+const MAX_NESTING: usize = 32;
 
 struct Reader<'a> {
     text: &'a str,
@@ -114,8 +114,8 @@ impl<'a> Reader<'a> {
     }
 
     fn value(&mut self, depth: usize) -> anyhow::Result<Value> {
-        if depth > DEEPEST {
-            bail!("nested more than {DEEPEST} deep");
+        if depth > MAX_NESTING {
+            bail!("nested more than {MAX_NESTING} deep");
         }
         match self.peek() {
             Some('"') => Ok(Value::String(self.quoted()?)),

@@ -7,7 +7,7 @@ use super::prompt::{self, EchoOff};
 use crate::exit::Canceled;
 
 /// The number of visible rows.
-const ROWS: usize = 10;
+const VISIBLE_ROWS: usize = 10;
 
 /// One choice of a menu.
 #[derive(Clone, Debug)]
@@ -189,13 +189,16 @@ impl<'a> Menu<'a> {
 
     fn lines(&self, printer: &Printer, question: &str, width: usize) -> Vec<String> {
         let fitting = self.fitting();
-        let many =
-            if fitting.len() > ROWS { format!("; {} in the list", fitting.len()) } else { String::new() };
+        let many = if fitting.len() > VISIBLE_ROWS {
+            format!("; {} in the list", fitting.len())
+        } else {
+            String::new()
+        };
         let hint = printer.paint(Style::Faint, &format!("(arrow keys, Enter{many})"));
         let mut lines = vec![format!("{} {}{hint}", prompt::mark(printer, question), self.typed_and_space())];
-        let first = (self.at + 1).saturating_sub(ROWS);
+        let first = (self.at + 1).saturating_sub(VISIBLE_ROWS);
         let column = fitting.iter().map(|choice| choice.value.chars().count()).max().unwrap_or_default();
-        for (at, choice) in fitting.iter().enumerate().skip(first).take(ROWS) {
+        for (at, choice) in fitting.iter().enumerate().skip(first).take(VISIBLE_ROWS) {
             let text = format!("{:<column$}  {}", choice.value, choice.about);
             let text: String = text.trim_end().chars().take(width.saturating_sub(4)).collect();
             lines.push(if at == self.at {
@@ -283,7 +286,7 @@ mod tests {
             menu.press(Key::Down);
         }
         let lines = menu.lines(&Printer::plain(), "Which?", 60);
-        assert_eq!(lines.len(), 1 + ROWS);
+        assert_eq!(lines.len(), 1 + VISIBLE_ROWS);
         assert!(lines[0].ends_with("(arrow keys, Enter; 30 in the list)"), "{lines:#?}");
         assert!(lines.iter().any(|line| line.starts_with("> n15 ")), "{lines:#?}");
         assert!(lines.iter().all(|line| line.chars().count() < 60), "{lines:#?}");

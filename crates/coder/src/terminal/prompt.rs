@@ -12,7 +12,7 @@ use crate::exit::Canceled;
 use crate::terminal::output::{Printer, Style};
 
 /// Longest answer, in bytes.
-const LONGEST: usize = 64 << 10;
+const MAX_ANSWER_BYTES: usize = 64 << 10;
 
 /// Whether standard input is a terminal, so that questions can be answered.
 pub(crate) fn is_interactive() -> bool {
@@ -113,8 +113,8 @@ fn line(printer: &Printer, question: &str, instead: &str) -> anyhow::Result<Stri
         if read == 0 || byte == [b'\n'] {
             break;
         }
-        if bytes.len() == LONGEST {
-            bail!("the answer to {question:?} is longer than {LONGEST} bytes");
+        if bytes.len() == MAX_ANSWER_BYTES {
+            bail!("the answer to {question:?} is longer than {MAX_ANSWER_BYTES} bytes");
         }
         bytes.push(byte[0]);
     }
@@ -156,7 +156,7 @@ fn without_echo(_: &EchoOff) -> anyhow::Result<String> {
                 // A character may be several bytes.
                 while bytes.pop().is_some_and(|byte| byte & 0xC0 == 0x80) {}
             }
-            _ if bytes.len() >= LONGEST => bail!("longer than {LONGEST} bytes"),
+            _ if bytes.len() >= MAX_ANSWER_BYTES => bail!("longer than {MAX_ANSWER_BYTES} bytes"),
             byte => bytes.push(byte),
         }
     }

@@ -6,14 +6,14 @@ use super::output::{Printer, Style};
 use crate::duration;
 
 /// Time between two drawings.
-pub(crate) const PERIOD: Duration = Duration::from_millis(120);
+pub(crate) const REDRAW_INTERVAL: Duration = Duration::from_millis(120);
 /// Shorter waits are not shown.
 const DELAY: Duration = Duration::from_secs(1);
 const FRAMES: [char; 10] = ['⠋', '⠙', '⠹', '⠸', '⠼', '⠴', '⠦', '⠧', '⠇', '⠏'];
 
 /// The sign of a spinner that has turned for so long.
 pub(crate) fn frame(elapsed: Duration) -> char {
-    let turns = elapsed.as_millis() / PERIOD.as_millis();
+    let turns = elapsed.as_millis() / REDRAW_INTERVAL.as_millis();
     FRAMES[usize::try_from(turns).unwrap_or_default() % FRAMES.len()]
 }
 
@@ -37,7 +37,7 @@ pub(crate) async fn waiting<F: Future>(printer: &Printer, text: &str, work: F) -
     loop {
         let elapsed = started.elapsed();
         printer.draw_line(Style::Code, &format!("{} {text}{}", frame(elapsed), passed(elapsed)));
-        if let Ok(done) = tokio::time::timeout(PERIOD, &mut work).await {
+        if let Ok(done) = tokio::time::timeout(REDRAW_INTERVAL, &mut work).await {
             printer.draw("");
             return done;
         }
@@ -51,8 +51,8 @@ mod tests {
     #[test]
     fn the_spinner_turns() {
         assert_eq!(frame(Duration::ZERO), FRAMES[0]);
-        assert_eq!(frame(PERIOD * 3), FRAMES[3]);
-        assert_eq!(frame(PERIOD * 10), FRAMES[0]);
+        assert_eq!(frame(REDRAW_INTERVAL * 3), FRAMES[3]);
+        assert_eq!(frame(REDRAW_INTERVAL * 10), FRAMES[0]);
         assert_eq!(passed(Duration::from_millis(900)), "");
         assert_eq!(passed(Duration::from_millis(12_300)), " 12s");
     }

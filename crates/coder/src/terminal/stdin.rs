@@ -8,15 +8,15 @@ use std::io::{self, Read as _};
 use tokio::sync::mpsc;
 
 /// Bytes that are read at once, and pieces that wait.
-const PIECE: usize = 32 << 10;
-const WAITING: usize = 8;
+const BUFFER_BYTES: usize = 32 << 10;
+const QUEUED_BUFFERS: usize = 8;
 
 /// Begins to read. The stream ends with the input, or when the receiver is dropped.
 pub(crate) fn read() -> mpsc::Receiver<io::Result<Vec<u8>>> {
-    let (sender, receiver) = mpsc::channel(WAITING);
+    let (sender, receiver) = mpsc::channel(QUEUED_BUFFERS);
     std::thread::spawn(move || {
         let mut stdin = io::stdin().lock();
-        let mut buffer = vec![0; PIECE];
+        let mut buffer = vec![0; BUFFER_BYTES];
         loop {
             let piece = match stdin.read(&mut buffer) {
                 Ok(0) => return,

@@ -261,9 +261,10 @@ impl<T: 'static> Table<T> {
 
     /// The width to which a column can be shortened. The heading of an optional column stays whole.
     fn narrowest(&self, at: usize) -> usize {
-        const NARROWEST: usize = 8;
+        const MIN_COLUMN_WIDTH: usize = 8;
         let column = self.columns[at];
-        let least = if column.is_optional { NARROWEST.max(length(column.name)) } else { NARROWEST };
+        let least =
+            if column.is_optional { MIN_COLUMN_WIDTH.max(length(column.name)) } else { MIN_COLUMN_WIDTH };
         if column.is_whole() { self.widths[at] } else { self.widths[at].min(least) }
     }
 

@@ -12,7 +12,7 @@ use coder_requirements::require;
 use crate::program::{Home, finish};
 
 /// Where nothing listens.
-const NOWHERE: &str = "http://127.0.0.1:1";
+const UNREACHABLE_URL: &str = "http://127.0.0.1:1";
 
 /// A server that answers each path with a JSON text, and what it was asked.
 fn server(answers: &'static [(&'static str, &'static str)]) -> (String, Arc<Mutex<Vec<String>>>) {
@@ -51,9 +51,9 @@ fn workspace(url: &str) -> Home {
 #[test]
 fn agent_that_cannot_start_says_what_is_missing() {
     let home = Home::new();
-    home.run(&["agent", "--agent-url", NOWHERE]).refused("CODER_AGENT_TOKEN");
+    home.run(&["agent", "--agent-url", UNREACHABLE_URL]).refused("CODER_AGENT_TOKEN");
     home.run(&["agent", "--agent-token", "t"]).refused("CODER_AGENT_URL");
-    home.run(&["agent", "--agent-token-file", "missing", "--agent-url", NOWHERE])
+    home.run(&["agent", "--agent-token-file", "missing", "--agent-url", UNREACHABLE_URL])
         .refused("read the agent token from missing");
     let refused = home.run(&["agent", "--auth", "aws-instance-identity"]).refused("aws-instance-identity");
     assert!(refused.err.contains("CODER_AGENT_TOKEN"), "{}", refused.err);
@@ -62,7 +62,7 @@ fn agent_that_cannot_start_says_what_is_missing() {
 
 #[test]
 fn agent_waits_for_its_server_and_ends_with_a_signal() {
-    let mut home = workspace(NOWHERE);
+    let mut home = workspace(UNREACHABLE_URL);
     home.set("CODER_AGENT_LOG_DIR", home.path().join("log").to_str().unwrap());
     home.set("CODER_AGENT_DEVCONTAINERS_ENABLE", "true").set("CODER_AGENT_PPROF_ADDRESS", "");
     let mut child = home.command(&["agent"]).stdin(Stdio::null()).stderr(Stdio::piped()).spawn().unwrap();
@@ -90,7 +90,7 @@ fn agent_waits_for_its_server_and_ends_with_a_signal() {
 #[test]
 fn process_1_hands_signals_on_and_ends_with_its_agent() {
     require!(Namespaces);
-    let home = workspace(NOWHERE);
+    let home = workspace(UNREACHABLE_URL);
     let binary = crate::program::binary();
     let command = home.command(&[]);
     let mut unshare = std::process::Command::new("unshare");

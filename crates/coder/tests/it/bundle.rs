@@ -158,7 +158,7 @@ fn a_bundle_has_modules_and_every_platform_of_the_mirror() {
 }
 
 /// A server, a daemon and commands without a network, except for each other.
-const ALONE: &str = r#"
+const OFFLINE_SCRIPT: &str = r#"
 set -e
 ip link set lo up
 "$BIN" server --http-address=127.0.0.1:0 --provisioner-daemons=1 --dangerous-disable-rate-limits > server.log 2>&1 &
@@ -190,7 +190,7 @@ fn run_alone(ballast: usize) {
     command
         .args(["-rn", "strace", "-f", "-qq", "-e", "trace=connect,sendto,sendmsg,sendmmsg", "-o"])
         .arg(&trace)
-        .args(["sh", "-c", ALONE])
+        .args(["sh", "-c", OFFLINE_SCRIPT])
         .current_dir(maker.home.path())
         .env_clear()
         .env("PATH", std::env::var_os("PATH").unwrap())

@@ -15,7 +15,7 @@ use coder_testkit::random::{Random, count};
 use tokio::task::JoinSet;
 use tokio_util::sync::CancellationToken;
 
-use crate::crash_recovery::{Api, SMALL};
+use crate::crash_recovery::{Api, SMALL_TEMPLATE};
 use crate::durability::archive;
 use crate::fault_fixture::{on_postgres, on_sqlite};
 use crate::processes::Server;
@@ -93,7 +93,7 @@ fn cancel(home: Home) {
     let mut random = Random::new();
     eprintln!("CODER_TEST_SEED={}", random.seed());
     let (handed, stop) = (Handed::default(), CancellationToken::new());
-    let file = api.run(async |client| client.upload(TAR, archive(SMALL).into()).await).unwrap();
+    let file = api.run(async |client| client.upload(TAR, archive(SMALL_TEMPLATE).into()).await).unwrap();
     let total = races();
     let (client, organization) = (api.client.clone(), api.organization);
     let raced = api.runtime.block_on(async {

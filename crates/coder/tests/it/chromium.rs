@@ -10,7 +10,7 @@ use coder_requirements::{Requirement, program};
 use serde_json::{Value, json};
 
 /// How long anything may take that does happen.
-const LONG: Duration = Duration::from_secs(60);
+const WAIT_LIMIT: Duration = Duration::from_secs(60);
 
 /// One page of one browser. It ends when this is dropped.
 pub(crate) struct Browser {
@@ -104,7 +104,7 @@ impl Browser {
 
     /// Waits until an expression is true.
     pub(crate) fn wait_for(&mut self, expression: &str) {
-        let until = Instant::now() + LONG;
+        let until = Instant::now() + WAIT_LIMIT;
         while self.evaluate(expression) != "true" {
             if Instant::now() > until {
                 let page = self.evaluate("document.documentElement.outerHTML");
@@ -127,7 +127,8 @@ impl Browser {
         }
         self.commands.write_all(format!("{message}\0").as_bytes()).unwrap();
         loop {
-            let answer = self.messages.recv_timeout(LONG).unwrap_or_else(|error| panic!("{method}: {error}"));
+            let answer =
+                self.messages.recv_timeout(WAIT_LIMIT).unwrap_or_else(|error| panic!("{method}: {error}"));
             if answer["method"] == "Log.entryAdded" && answer["params"]["entry"]["source"] == "security" {
                 self.refused.push(answer["params"]["entry"]["text"].as_str().unwrap_or_default().to_owned());
             }

@@ -9,14 +9,14 @@ use coder_testkit::random::{Random, count, is_long};
 use crate::crash_recovery::wait_for_file;
 use crate::fault_fixture::{FaultFixture, on_postgres, on_sqlite};
 use crate::log_template::{LogTemplate, WorkspaceFiles};
-use crate::processes::PATIENCE;
+use crate::processes::WAIT_LIMIT;
 use crate::program::{Home, until};
 
 /// A cut comes after at most this many further bytes.
-const BYTES: u64 = 600;
+const MAX_BYTES_TO_CUT: u64 = 600;
 
 /// The longest time until a killed server is restarted.
-const AWAY: Duration = Duration::from_millis(500);
+const MAX_OUTAGE: Duration = Duration::from_millis(500);
 
 fn log_template() -> LogTemplate {
     let log_template = if is_long() {
@@ -32,10 +32,10 @@ fn cut(rig: &FaultFixture, random: &mut Random, cuts: usize, over: Duration) {
     let gap = over / u32::try_from(cuts.max(1)).unwrap() * 2;
     let goal = rig.proxy.disconnects() + cuts;
     while rig.proxy.disconnects() < goal {
-        assert!(rig.api.runtime.block_on(rig.proxy.connected(PATIENCE)), "the daemon reconnects");
+        assert!(rig.api.runtime.block_on(rig.proxy.connected(WAIT_LIMIT)), "the daemon reconnects");
         std::thread::park_timeout(random.time_below(gap));
         let how = if random.below(2) == 0 { Disconnect::Close } else { Disconnect::Reset };
-        let after = if random.below(2) == 0 { 0 } else { random.below(BYTES) };
+        let after = if random.below(2) == 0 { 0 } else { random.below(MAX_BYTES_TO_CUT) };
         let before = rig.proxy.disconnects();
         rig.proxy.disconnect(how, usize::try_from(after).unwrap());
         // A connection that just ended by itself does not count. The next one is cut instead.
@@ -46,13 +46,13 @@ fn cut(rig: &FaultFixture, random: &mut Random, cuts: usize, over: Duration) {
 /// Waits until this part of all lines has arrived.
 fn has_logged(rig: &FaultFixture, place: &WorkspaceFiles, share: f64) {
     let wanted = (rig.log_template.size() as f64 * share) as usize;
-    let said = until(PATIENCE * 2, || (place.said().len() >= wanted).then_some(()));
+    let said = until(WAIT_LIMIT * 2, || (place.said().len() >= wanted).then_some(()));
     assert!(said.is_some(), "Terraform talks on");
 }
 
 fn kill_and_restart(rig: &mut FaultFixture, random: &mut Random) {
     rig.kill_server();
-    std::thread::park_timeout(random.time_below(AWAY));
+    std::thread::park_timeout(random.time_below(MAX_OUTAGE));
     rig.restart_server();
 }
 

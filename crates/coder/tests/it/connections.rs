@@ -14,7 +14,7 @@ use coder_testkit::tailnet::workspace_with_agent;
 use crate::program::{Home, Outcome, binary, finish};
 use crate::stub_agent::{HANG_UP, StubAgent};
 
-const PATIENCE: Duration = Duration::from_secs(60);
+const WAIT_LIMIT: Duration = Duration::from_secs(60);
 
 /// A server with a workspace `dev`, whose agent is connected, and a home of its owner.
 struct Site {
@@ -89,7 +89,7 @@ impl Forward {
         let (sender, said) = mpsc::channel();
         std::thread::spawn(move || lines.map_while(Result::ok).try_for_each(|line| sender.send(line)));
         while !forward.said.contains("Ready!") {
-            let line = said.recv_timeout(PATIENCE);
+            let line = said.recv_timeout(WAIT_LIMIT);
             let line = line.unwrap_or_else(|_| panic!("it is not ready: {}", forward.said));
             forward.said.push_str(&line);
             forward.said.push('\n');
@@ -209,7 +209,7 @@ fn port_forward_serves_tcp_and_udp_ports_of_the_workspace() {
         assert!(answer.ends_with("hi"), "{answer}");
     }
     let asking = UdpSocket::bind("127.0.0.1:0").unwrap();
-    asking.set_read_timeout(Some(PATIENCE)).unwrap();
+    asking.set_read_timeout(Some(WAIT_LIMIT)).unwrap();
     asking.send_to(b"moin", ("127.0.0.1", free_udp)).unwrap();
     let mut answer = [0; 64];
     let count = asking.recv(&mut answer).unwrap();

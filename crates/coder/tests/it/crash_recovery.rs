@@ -14,14 +14,14 @@ use tokio::runtime::Runtime;
 
 use crate::durability::{archive, runtime};
 use crate::end_to_end::{json, write};
-use crate::processes::{PATIENCE, Server};
+use crate::processes::{Server, WAIT_LIMIT};
 use crate::program::{Home, until};
 
 /// The smallest template.
-pub(crate) const SMALL: &str = "resource \"terraform_data\" \"x\" {}\n";
+pub(crate) const SMALL_TEMPLATE: &str = "resource \"terraform_data\" \"x\" {}\n";
 
 /// The longest wait for a response during a fault.
-pub(crate) const ANSWER: Duration = Duration::from_secs(20);
+pub(crate) const ANSWER_LIMIT: Duration = Duration::from_secs(20);
 
 /// The REST API without retries.
 pub(crate) struct Api {
@@ -33,7 +33,7 @@ pub(crate) struct Api {
 impl Api {
     pub(crate) fn new(server: &Server, session: &Home) -> Self {
         let token = std::fs::read_to_string(session.config().join("session")).unwrap();
-        let timeouts = Timeouts { request: ANSWER, transfer: ANSWER, ..Timeouts::default() };
+        let timeouts = Timeouts { request: ANSWER_LIMIT, transfer: ANSWER_LIMIT, ..Timeouts::default() };
         let options = Options { proxies: Proxies::none(), retries: 0, timeouts, ..Options::default() };
         let client = Client::new(&server.url, Some(Secret::new(token)), options).unwrap();
         let runtime = runtime();
@@ -52,7 +52,7 @@ impl Api {
 
     /// Requests an import of a small template.
     fn import(&self) {
-        self.import_of(archive(SMALL), &[]);
+        self.import_of(archive(SMALL_TEMPLATE), &[]);
     }
 
     /// Requests an import of this archive for daemons with these tags.
@@ -91,7 +91,7 @@ impl Api {
     /// Waits until an import has ended.
     #[track_caller]
     pub(crate) fn ended(&self, version: &TemplateVersion) -> TemplateVersion {
-        let ended = until(PATIENCE, || {
+        let ended = until(WAIT_LIMIT, || {
             let found = self.run(async |client| client.version(version.id).await).unwrap();
             found.job.completed_at.is_some().then_some(found)
         });
@@ -111,7 +111,7 @@ pub(crate) fn refused<T: std::fmt::Debug>(outcome: Result<T, Error>, status: u16
 /// Waits until a file exists.
 #[track_caller]
 pub(crate) fn wait_for_file(path: &Path) {
-    let found = until(PATIENCE, || path.exists().then_some(()));
+    let found = until(WAIT_LIMIT, || path.exists().then_some(()));
     assert!(found.is_some(), "{} did not appear", path.display());
 }
 
@@ -141,7 +141,7 @@ fn wait_for_status(home: &Home, status: &str) -> serde_json::Value {
 #[track_caller]
 pub(crate) fn wait_for_status_of(home: &Home, name: &str, status: &str) -> serde_json::Value {
     let mut build = serde_json::Value::Null;
-    let found = until(PATIENCE, || {
+    let found = until(WAIT_LIMIT, || {
         let mut list = json(home, &["list"]);
         let mut rows = list.as_array_mut().unwrap().iter_mut();
         build = rows.find(|row| row["name"] == name)?["latest_build"].take();
@@ -193,7 +193,7 @@ fn a_daemon_killed_in_mid_apply() {
     wait_for_file(&applying);
     let cache = at("cache-victim");
     let running = |name: &str| processes_of_jobs(&cache).iter().any(|line| line.contains(name));
-    assert!(until(PATIENCE, || (running("apply") && running("cat ")).then_some(())).is_some());
+    assert!(until(WAIT_LIMIT, || (running("apply") && running("cat ")).then_some(())).is_some());
     daemon.signal("KILL");
     daemon.end();
 
@@ -206,7 +206,7 @@ fn a_daemon_killed_in_mid_apply() {
 
     std::fs::write(released, "").unwrap();
     let next = server.daemon(&home, "victim", &[]);
-    let left = until(ANSWER, || processes_of_jobs(&cache).is_empty().then_some(()));
+    let left = until(ANSWER_LIMIT, || processes_of_jobs(&cache).is_empty().then_some(()));
     assert!(left.is_some(), "{:?}", processes_of_jobs(&cache));
     home.run(&["start", "w", "-y"]).success();
     home.run(&["delete", "w", "-y"]).success();
@@ -270,7 +270,7 @@ fn a_waiting_import_starts_when_its_daemon_arrives() {
         assert_eq!(pending["type"], "template_version_import");
         let name = format!("late-{round}");
         let mut daemon = server.daemon(&home, &name, &[]);
-        let started_at = until(PATIENCE, || {
+        let started_at = until(WAIT_LIMIT, || {
             let jobs = json(&home, &["provisioner", "jobs", "list"]);
             let job = jobs.as_array().unwrap().iter().find(|job| job["id"] == pending["id"]).unwrap();
             (job["status"] == "succeeded").then(|| instant(&job["started_at"]))

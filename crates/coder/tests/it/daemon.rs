@@ -1,6 +1,6 @@
 //! A daemon as a process: how it joins, what it logs, how it ends.
 
-use crate::processes::{PATIENCE, Process, Server};
+use crate::processes::{Process, Server, WAIT_LIMIT};
 use crate::program::{Home, finish, until};
 
 fn stop(mut daemon: Process, signal: &str) {
@@ -116,7 +116,7 @@ fn a_daemon_survives_a_restart_of_its_server() {
     daemon.wait_for_log("connection to coderd closed");
     let again = server.restart(&address);
     let joined =
-        until(PATIENCE, || (daemon.log().matches("successfully connected").count() == 2).then_some(()));
+        until(WAIT_LIMIT, || (daemon.log().matches("successfully connected").count() == 2).then_some(()));
     assert!(joined.is_some(), "{}", daemon.log());
     drop(again);
     stop(daemon, "TERM");

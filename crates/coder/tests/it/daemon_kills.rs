@@ -12,15 +12,15 @@ use coder_testkit::random::{Random, count};
 use crate::crash_recovery::processes_of_jobs;
 use crate::fault_fixture::{FaultFixture, on_postgres, on_sqlite};
 use crate::log_template::{LogTemplate, WorkspaceFiles};
-use crate::processes::PATIENCE;
+use crate::processes::WAIT_LIMIT;
 use crate::program::{Home, until};
 
-/// The part of the log that may be missing after a kill.
-const MISSING: Duration = Duration::from_millis(250);
+/// What was written this long before a kill may be missing.
+const LOSS_WINDOW: Duration = Duration::from_millis(250);
 
 /// The delay between the output of a script and its arrival at the daemon, through a shell, Terraform and the
 /// scheduler.
-const SLACK: Duration = Duration::from_millis(500);
+const ARRIVAL_DELAY: Duration = Duration::from_millis(500);
 
 /// The time in which a lost daemon may reconnect.
 const GRACE: Duration = Duration::from_secs(2);
@@ -82,7 +82,7 @@ fn is_told(rig: &FaultFixture, build: &WorkspaceBuild, kill: &AtKill, seen: &mut
     if let Some(first) = kill.said.get(told) {
         let age = kill.age(*first);
         seen.oldest_missing = seen.oldest_missing.max(age);
-        assert!(age < MISSING + SLACK, "a line of {age:?} before the kill is missing");
+        assert!(age < LOSS_WINDOW + ARRIVAL_DELAY, "a line of {age:?} before the kill is missing");
     }
 }
 
@@ -100,14 +100,14 @@ fn killed(rig: &mut FaultFixture, name: &str, kind: Kind, after: Duration, seen:
     if kind == Kind::Both {
         rig.restart_server();
     }
-    let began = until(PATIENCE, || rig.build(name)).unwrap();
+    let began = until(WAIT_LIMIT, || rig.build(name)).unwrap();
     if kind == Kind::Late && began.job.status != Status::Pending {
         let build = rig.ended(name);
         if build.job.status == Status::Failed {
             // The state that had been sent by then, without the disk of the daemon's machine.
             let known = steps(rig, &build);
             for (step, at) in &kill.things {
-                let is_old = kill.age(*at) > MISSING + SLACK;
+                let is_old = kill.age(*at) > LOSS_WINDOW + ARRIVAL_DELAY;
                 assert!(!is_old || known.contains(step), "step {step} is not in {known:?}");
             }
         }
@@ -130,16 +130,16 @@ fn killed(rig: &mut FaultFixture, name: &str, kind: Kind, after: Duration, seen:
             let known = steps(rig, &build);
             made().all(|step| known.contains(&step))
         };
-        let saved = until(PATIENCE, || is_known().then_some(()));
+        let saved = until(WAIT_LIMIT, || is_known().then_some(()));
         assert!(saved.is_some(), "{:?} of {:?}\n{}", steps(rig, &build), place.things(), next.log());
         let again = rig.build(name).unwrap();
         assert_eq!((again.id, &again.job), (build.id, &build.job), "it ended once");
     }
     let cache = rig.cache();
-    let left = until(PATIENCE, || processes_of_jobs(&cache).is_empty().then_some(()));
+    let left = until(WAIT_LIMIT, || processes_of_jobs(&cache).is_empty().then_some(()));
     assert!(left.is_some(), "{:?}", processes_of_jobs(&cache));
     rig.delete(name, &place);
-    let clean = until(PATIENCE, || sessions(rig).is_empty().then_some(()));
+    let clean = until(WAIT_LIMIT, || sessions(rig).is_empty().then_some(()));
     assert!(clean.is_some(), "{:?}", sessions(rig));
 }
 

@@ -9,10 +9,12 @@ use coder_api::files::TAR;
 use coder_domain::secret::Secret;
 use coder_store::testing;
 
-use crate::crash_recovery::{ANSWER, Api, SMALL, order_as, refused, wait_for_file, wait_for_status_of};
+use crate::crash_recovery::{
+    ANSWER_LIMIT, Api, SMALL_TEMPLATE, order_as, refused, wait_for_file, wait_for_status_of,
+};
 use crate::durability::{archive, runtime};
 use crate::end_to_end::json;
-use crate::processes::{EMAIL, PASSWORD, PATIENCE, Server};
+use crate::processes::{EMAIL, PASSWORD, Server, WAIT_LIMIT};
 use crate::program::{Home, until};
 
 const VARIABLE: &str = "CODER_TEST_OUTAGE_SECONDS";
@@ -27,7 +29,7 @@ fn refusals(server: &Server, api: &Api) {
     let timed = |what: &str, outcome: Result<(), Error>| {
         let start = Instant::now();
         refused(outcome, 503, words);
-        assert!(start.elapsed() < ANSWER, "{what}: {:?}", start.elapsed());
+        assert!(start.elapsed() < ANSWER_LIMIT, "{what}: {:?}", start.elapsed());
     };
     timed("list", api.run(async |client| client.templates("").await).map(drop));
     timed("create", api.new_key("during"));
@@ -102,7 +104,7 @@ fn postgres_goes_away_for_long_and_comes_back() {
     order_as(&home, "lasts", &script);
     wait_for_file(&at("lasts-on"));
     // One job waits for a daemon, and one daemon for a job.
-    let waiting = api.import_of(archive(SMALL), &[("pool", "late")]);
+    let waiting = api.import_of(archive(SMALL_TEMPLATE), &[("pool", "late")]);
     daemons.push(server.daemon(&home, "idle", &[]));
 
     postgres.crash();
@@ -122,7 +124,7 @@ fn postgres_goes_away_for_long_and_comes_back() {
     assert!(rounds > 3, "the outage spans several requests of each kind: {rounds}");
 
     runtime.block_on(postgres.resume());
-    let back = until(PATIENCE, || api.run(async |client| client.templates("").await).ok());
+    let back = until(WAIT_LIMIT, || api.run(async |client| client.templates("").await).ok());
     assert_eq!(back.unwrap().len(), 2);
     assert_eq!(page(&api, &server, "/readyz").0, 200);
     // The result from the outage is stored, and the waiting job goes to the daemon that started during the outage.
@@ -136,7 +138,7 @@ fn postgres_goes_away_for_long_and_comes_back() {
     wait_for_file(&at("lines"));
     wait_for_status_of(&home, "lasts", "running");
     let lines: usize =
-        until(PATIENCE, || std::fs::read_to_string(at("lines")).unwrap().trim().parse().ok()).unwrap();
+        until(WAIT_LIMIT, || std::fs::read_to_string(at("lines")).unwrap().trim().parse().ok()).unwrap();
     let logs = home.run(&["logs", "-f", "lasts"]).success().out;
     for number in 1..=lines {
         let line = format!("(local-exec): line {number}.");

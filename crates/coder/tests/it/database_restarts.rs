@@ -16,11 +16,11 @@ use coder_testkit::random::{Random, count, is_long};
 use tokio::task::JoinSet;
 use tokio_util::sync::CancellationToken;
 
-use crate::crash_recovery::SMALL;
+use crate::crash_recovery::SMALL_TEMPLATE;
 use crate::durability::{archive, runtime};
 use crate::fault_fixture::FaultFixture;
 use crate::log_template::LogTemplate;
-use crate::processes::PATIENCE;
+use crate::processes::WAIT_LIMIT;
 use crate::program::{Home, until};
 
 /// Imports for scripted daemons, in addition to the builds of the real one.
@@ -46,7 +46,7 @@ async fn post(
     stop: Arc<AtomicBool>,
     counts: Arc<Counts>,
 ) -> Vec<TemplateVersionId> {
-    let file = client.upload(TAR, archive(SMALL).into()).await.unwrap();
+    let file = client.upload(TAR, archive(SMALL_TEMPLATE).into()).await.unwrap();
     let tags = [(POOL.0.to_owned(), POOL.1.to_owned())].into();
     let request = CreateTemplateVersionRequest { file_id: Some(file), tags, ..Default::default() };
     let mut accepted = Vec::new();
@@ -135,7 +135,7 @@ fn postgres_restarts_under_load() {
     for _ in 0..restarts {
         // In the middle of work, on machines of any speed.
         let goal = counts.accepted.load(Ordering::SeqCst) + 2 + usize::try_from(random.below(20)).unwrap();
-        let at_work = until(PATIENCE, || (counts.accepted.load(Ordering::SeqCst) >= goal).then_some(()));
+        let at_work = until(WAIT_LIMIT, || (counts.accepted.load(Ordering::SeqCst) >= goal).then_some(()));
         assert!(at_work.is_some(), "imports are accepted again");
         postgres.crash();
         std::thread::park_timeout(random.time_below(Duration::from_millis(300)));
@@ -144,7 +144,7 @@ fn postgres_restarts_under_load() {
     stop.store(true, Ordering::SeqCst);
     let accepted = runtime.block_on(clients.join_all()).concat();
     for version in &accepted {
-        let ended = until(PATIENCE, || {
+        let ended = until(WAIT_LIMIT, || {
             let found = runtime.block_on(client.version(*version)).ok()?;
             found.job.completed_at.is_some().then_some(found.job)
         });

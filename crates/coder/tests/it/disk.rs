@@ -15,7 +15,9 @@ use coder_wire::messages::provisionerd::{CompletedJob, Log, LogSource, UpdateJob
 use coder_wire::mux::{Config, Session};
 use coder_wire::ws::Socket;
 
-use crate::crash_recovery::{ANSWER, Api, SMALL, order_as, refused, wait_for_file, wait_for_status_of};
+use crate::crash_recovery::{
+    ANSWER_LIMIT, Api, SMALL_TEMPLATE, order_as, refused, wait_for_file, wait_for_status_of,
+};
 use crate::durability::archive;
 use crate::end_to_end::{json, write};
 use crate::processes::Server;
@@ -195,12 +197,12 @@ fn a_result_with_a_large_state_reaches_a_server_with_a_full_disk() {
     });
     let calls = calls.unwrap();
     let acquire = || {
-        let job = api
-            .runtime
-            .block_on(async { tokio::time::timeout(ANSWER, calls.acquire(std::future::pending())).await });
+        let job = api.runtime.block_on(async {
+            tokio::time::timeout(ANSWER_LIMIT, calls.acquire(std::future::pending())).await
+        });
         job.unwrap().unwrap().unwrap().job_id
     };
-    let version = api.import_of(archive(SMALL), &[]);
+    let version = api.import_of(archive(SMALL_TEMPLATE), &[]);
     let complete = |job_id: String, result| CompletedJob { job_id, r#type: Some(result) };
     let imported =
         complete(acquire(), completed_job::Type::TemplateImport(completed_job::TemplateImport::default()));
@@ -293,10 +295,10 @@ fn a_daemon_whose_own_disk_is_full() {
     };
     disk.fill();
     // Even the template cannot be unpacked.
-    failed(&format!("# {}\n{SMALL}", "x".repeat(10_000)));
-    failed(&format!("# {}\n{SMALL}", "y".repeat(10_000)));
+    failed(&format!("# {}\n{SMALL_TEMPLATE}", "x".repeat(10_000)));
+    failed(&format!("# {}\n{SMALL_TEMPLATE}", "y".repeat(10_000)));
     disk.make_room();
-    assert_eq!(api.ended(&api.import_of(archive(SMALL), &[])).job.error, "");
+    assert_eq!(api.ended(&api.import_of(archive(SMALL_TEMPLATE), &[])).job.error, "");
 
     // Terraform itself fills the disk in the middle of an apply. Its state is still reported.
     let text = r#"
@@ -314,7 +316,7 @@ resource "terraform_data" "big" {
     assert!(error.to_lowercase().contains("no space left on device"), "{error}");
     assert!(error.contains("--cache-dir"), "it contains the next step: {error}");
     home.run(&["delete", "w", "-y"]).success();
-    let left = until(ANSWER, || {
+    let left = until(ANSWER_LIMIT, || {
         let entries = std::fs::read_dir(cache.join("work")).unwrap().flatten();
         entries.filter(|entry| entry.path().is_dir()).count().eq(&0).then_some(())
     });

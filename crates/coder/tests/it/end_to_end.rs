@@ -4,7 +4,7 @@ use std::path::{Path, PathBuf};
 
 use coder_domain::clock::{Clock as _, SystemClock};
 
-use crate::processes::{PATIENCE, Process, Server};
+use crate::processes::{Process, Server, WAIT_LIMIT};
 use crate::program::{Home, until};
 
 fn example(name: &str) -> PathBuf {
@@ -108,7 +108,7 @@ fn a_job_waits_for_its_daemon_and_can_be_canceled() {
         command.stderr(std::process::Stdio::piped()).stdin(std::process::Stdio::null()).spawn().unwrap()
     };
     let first = push("first");
-    let waiting = until(PATIENCE, || {
+    let waiting = until(WAIT_LIMIT, || {
         let jobs = json(&home, &["provisioner", "jobs", "list", "--status", "pending"]);
         jobs[0]["id"].as_str().map(str::to_owned)
     });
@@ -169,7 +169,7 @@ fn ctrl_c_cancels_a_push_that_waits() {
     let mut command = home.command(&["templates", "push", "-y", "-d", &directory]);
     command.stderr(std::process::Stdio::piped()).stdin(std::process::Stdio::null());
     let push = command.spawn().unwrap();
-    let pending = until(PATIENCE, || {
+    let pending = until(WAIT_LIMIT, || {
         let jobs = json(&home, &["provisioner", "jobs", "list"]);
         (jobs[0]["status"] == "pending").then_some(())
     });
@@ -242,7 +242,7 @@ fn start_at_the_gate(home: &Home, gate: &Path) {
     home.run(&["templates", "push", "-y", "-d", &directory]).success();
     home.run(&["create", "w", "--template", "slow", "-y", "--no-wait"]).success();
     let at_the_gate = |text: &str| text.contains("(local-exec)") && text.contains("at the gate");
-    let started = until(PATIENCE, || at_the_gate(&home.run(&["logs", "w"]).success().out).then_some(()));
+    let started = until(WAIT_LIMIT, || at_the_gate(&home.run(&["logs", "w"]).success().out).then_some(()));
     assert!(started.is_some(), "{}", home.run(&["logs", "w"]).success().out);
 }
 
@@ -293,7 +293,7 @@ fn a_workspace_left_to_itself_stops_and_starts() {
         let build = build();
         (build["status"] == status && build["reason"] == reason).then_some(build)
     };
-    let stopped = until(PATIENCE, || is("stopped", "autostop")).unwrap();
+    let stopped = until(WAIT_LIMIT, || is("stopped", "autostop")).unwrap();
     assert_eq!(
         (&stopped["build_number"], &stopped["initiator_name"]),
         (&serde_json::json!(2), &"admin".into())

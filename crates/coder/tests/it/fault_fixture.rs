@@ -12,7 +12,7 @@ use coder_testkit::proxy::Proxy;
 use crate::crash_recovery::Api;
 use crate::durability::runtime;
 use crate::log_template::{LogTemplate, WorkspaceFiles, numbered_lines};
-use crate::processes::{PATIENCE, Process, Server};
+use crate::processes::{Process, Server, WAIT_LIMIT};
 use crate::program::{Home, until};
 
 /// Runs a test with a server's home for each engine's database.
@@ -108,7 +108,7 @@ impl FaultFixture {
     #[track_caller]
     pub(crate) fn ended(&self, name: &str) -> WorkspaceBuild {
         let mut last = None;
-        let ended = until(PATIENCE * 2, || {
+        let ended = until(WAIT_LIMIT * 2, || {
             last = self.build(name);
             last.clone().filter(|build| build.job.completed_at.is_some())
         });

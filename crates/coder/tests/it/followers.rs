@@ -11,14 +11,14 @@ use crate::crash_recovery::Api;
 use crate::durability::runtime;
 use crate::fault_fixture::FaultFixture;
 use crate::log_template::LogTemplate;
-use crate::processes::{PATIENCE, Server};
+use crate::processes::{Server, WAIT_LIMIT};
 use crate::program::{Home, until};
 
 /// Polling runs once a second; the rest is for a busy machine. Heartbeats between servers are sent every 20 seconds.
-const LAG: Duration = Duration::from_secs(5);
+const MAX_LAG: Duration = Duration::from_secs(5);
 /// The number of lines of the build, and the time between two lines.
-const LINES: usize = 200;
-const PAUSE: Duration = Duration::from_millis(100);
+const BUILD_LINES: usize = 200;
+const LINE_INTERVAL: Duration = Duration::from_millis(100);
 
 /// When each line arrived on the other server, and when the log ended there.
 type Heard = (Vec<(SystemTime, String)>, SystemTime);
@@ -39,12 +39,12 @@ fn follow(variable: Option<(&str, &str)>) {
         home
     });
     let [home, beside] = homes;
-    let mut rig = FaultFixture::new(home, LogTemplate::new(1, LINES, PAUSE));
+    let mut rig = FaultFixture::new(home, LogTemplate::new(1, BUILD_LINES, LINE_INTERVAL));
     let other = Server::in_home(beside, "127.0.0.1:0", &[]);
     let there = Api::new(&other, &rig.home);
     let _daemon = rig.daemon();
     let place = rig.order("w");
-    let build = until(PATIENCE, || rig.build("w")).unwrap();
+    let build = until(WAIT_LIMIT, || rig.build("w")).unwrap();
     let follower = there.runtime.spawn({
         let mut log = there.client.follow_job_logs(JobLogTarget::Build(build.id), 0);
         async move {
@@ -55,7 +55,10 @@ fn follow(variable: Option<(&str, &str)>) {
             (heard, now())
         }
     });
-    assert!(until(PATIENCE * 2, || (place.said().len() >= 10).then_some(())).is_some(), "it does not start");
+    assert!(
+        until(WAIT_LIMIT * 2, || (place.said().len() >= 10).then_some(())).is_some(),
+        "it does not start"
+    );
     rig.kill_server();
     rig.restart_server();
     let back = now();
@@ -63,9 +66,9 @@ fn follow(variable: Option<(&str, &str)>) {
     let ended = now();
     let (heard, over): Heard = there.runtime.block_on(follower).unwrap();
     let late = over.duration_since(ended).unwrap_or_default();
-    assert!(late < LAG, "the end came {late:?} late");
+    assert!(late < MAX_LAG, "the end came {late:?} late");
     // Lines from the outage arrive after its daemon has reconnected.
-    let settled = back + LAG;
+    let settled = back + MAX_LAG;
     let (mut compared, mut worst) = (0, Duration::ZERO);
     for (number, said) in (1..).zip(place.said()) {
         if said < settled {
@@ -78,7 +81,7 @@ fn follow(variable: Option<(&str, &str)>) {
     }
     eprintln!("{compared} lines compared, the last to arrive took {worst:?}; the end {late:?}");
     assert!(compared > 0, "the build ended before the server was back");
-    assert!(worst < LAG, "a line came {worst:?} late");
+    assert!(worst < MAX_LAG, "a line came {worst:?} late");
 }
 
 #[test]

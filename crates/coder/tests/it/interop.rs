@@ -19,9 +19,9 @@ use coder_api::workspaces::CreateWorkspaceRequest;
 use coder_domain::secret::Secret;
 use coder_requirements::Requirement;
 
-use crate::crash_recovery::{Api, SMALL};
+use crate::crash_recovery::{Api, SMALL_TEMPLATE};
 use crate::durability::{archive, runtime};
-use crate::processes::{PATIENCE, Process, Server, has_terraform};
+use crate::processes::{Process, Server, WAIT_LIMIT, has_terraform};
 use crate::program::{Home, until};
 
 const PSK: &str = "a pre-shared key of sufficient length";
@@ -55,11 +55,11 @@ fn daemon(binary: Option<&Path>, server: &Server, credential: (&str, &str), pool
 /// Import, dry run, start, stop and delete on the daemons of a pool.
 fn every_job(api: &Api, pool: &str) {
     let ended = |what: &str, job: &dyn Fn() -> coder_api::jobs::ProvisionerJob| {
-        let done = until(PATIENCE * 2, || Some(job()).filter(|job| job.completed_at.is_some()));
+        let done = until(WAIT_LIMIT * 2, || Some(job()).filter(|job| job.completed_at.is_some()));
         let done = done.unwrap_or_else(|| panic!("{what} on {pool} does not end"));
         assert_eq!((done.status, done.error.as_str()), (Status::Succeeded, ""), "{what} on {pool}");
     };
-    let version = api.import_of(archive(SMALL), &[("pool", pool)]);
+    let version = api.import_of(archive(SMALL_TEMPLATE), &[("pool", pool)]);
     ended("import", &|| api.run(async |client| client.version(version.id).await).unwrap().job);
     let request = CreateDryRunRequest { workspace_name: "w".to_owned(), ..CreateDryRunRequest::default() };
     let dry = api.run(async |client| client.create_dry_run(version.id, &request).await).unwrap();
@@ -165,13 +165,13 @@ fn runs_an_import_of(url: &str, token: String) {
     let ordered = runtime.block_on(async {
         let organizations = client.my_organizations().await?;
         let organization = organizations.iter().find(|found| found.is_default).unwrap_or(&organizations[0]);
-        let file = client.upload(TAR, archive(SMALL).into()).await?;
+        let file = client.upload(TAR, archive(SMALL_TEMPLATE).into()).await?;
         let tags = [("run".to_owned(), name.clone())].into();
         let request = CreateTemplateVersionRequest { file_id: Some(file), tags, ..Default::default() };
         client.create_version(organization.id, &request).await
     });
     let version = ordered.unwrap();
-    let ended = until(PATIENCE * 2, || {
+    let ended = until(WAIT_LIMIT * 2, || {
         let found = runtime.block_on(client.version(version.id)).unwrap().job;
         found.completed_at.is_some().then_some(found)
     });

@@ -3,11 +3,11 @@
 use coder_requirements::Requirement;
 
 use crate::end_to_end::write;
-use crate::processes::{PATIENCE, Server};
+use crate::processes::{Server, WAIT_LIMIT};
 use crate::program::{Home, finish, until};
 
 /// Searches for a text in processes and files, without printing the matches.
-const SPY: &str = r#"
+const SEARCHING_TEMPLATE: &str = r#"
 resource "terraform_data" "spy" {
   provisioner "local-exec" {
     command = <<-EOT
@@ -43,7 +43,7 @@ fn a_template_reads_neither_the_key_nor_the_session() {
     std::fs::write(session.join("session"), &key).unwrap();
     let flags = ["--job-isolation", "required", "--prometheus-enable", "--prometheus-address", "127.0.0.1:0"];
     let mut daemon = server.daemon_that_tries(&elsewhere, "careful", &flags);
-    let started = until(PATIENCE, || {
+    let started = until(WAIT_LIMIT, || {
         let log = daemon.log();
         (log.contains("successfully connected") || log.contains("cannot be isolated")).then_some(log)
     });
@@ -56,7 +56,7 @@ fn a_template_reads_neither_the_key_nor_the_session() {
     let cache = elsewhere.path().join("cache-careful");
     std::fs::create_dir_all(cache.join("work/Session-of-another")).unwrap();
     let (first, second) = key.split_at(key.len() / 2);
-    let spy = SPY
+    let spy = SEARCHING_TEMPLATE
         .replace("PART-A\"\"-PART-B", &format!("{first}\"\"{second}"))
         .replace("SESSION", &session.join("session").display().to_string())
         .replace("CACHE", &cache.display().to_string());

@@ -8,7 +8,7 @@ use coder_api::keys::RotateProvisionerKeyRequest;
 use crate::crash_recovery::{Api, processes_of_jobs, wait_for_file, wait_for_status_of};
 use crate::fault_fixture::{on_postgres, on_sqlite};
 use crate::log_template::LogTemplate;
-use crate::processes::{PATIENCE, Process, Server};
+use crate::processes::{Process, Server, WAIT_LIMIT};
 use crate::program::Home;
 
 /// A home that knows the server and this key.
@@ -56,7 +56,7 @@ fn delete(home: Home) {
         "after the 204 the idle daemon was disconnected in {idle_heard:?}, the busy one in {busy_heard:?}"
     );
     // One second is the target. A machine that is busy with other tests may need more.
-    assert!(idle_heard.max(busy_heard) < PATIENCE / 6);
+    assert!(idle_heard.max(busy_heard) < WAIT_LIMIT / 6);
     let build = wait_for_status_of(&home, "w", "failed");
     assert!(build["job"]["error"].as_str().unwrap().contains("was deleted"), "{build}");
     // Both daemons end, because the credential can never work again. Terraform is stopped, and its state is on the

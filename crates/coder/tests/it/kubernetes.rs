@@ -22,7 +22,7 @@ use crate::processes::{Process, Server};
 use crate::program::{Home, binary};
 
 /// Several controllers, processes and builds pass before some conditions hold.
-const SOON: Duration = Duration::from_secs(180);
+const WAIT_LIMIT: Duration = Duration::from_secs(180);
 
 /// A namespace with a kubelet and an operator of its own.
 struct Stack {
@@ -95,7 +95,7 @@ impl Stack {
     }
 
     async fn until(&self, what: &str, mut condition: impl AsyncFnMut() -> bool) {
-        let deadline = Instant::now() + SOON;
+        let deadline = Instant::now() + WAIT_LIMIT;
         while !condition().await {
             if Instant::now() > deadline {
                 let status = self.status("linux").await;

@@ -14,7 +14,7 @@ pub(crate) const EMAIL: &str = "admin@example.com";
 pub(crate) const PASSWORD: &str = "Correct-horse-battery-7";
 
 /// How long starts and stops may take on a busy machine.
-pub(crate) const PATIENCE: Duration = Duration::from_secs(60);
+pub(crate) const WAIT_LIMIT: Duration = Duration::from_secs(60);
 
 /// Whether Terraform is installed; otherwise the test is skipped.
 #[track_caller]
@@ -47,7 +47,7 @@ impl Process {
     /// Waits until the log contains these words.
     #[track_caller]
     pub(crate) fn wait_for_log(&mut self, words: &str) {
-        let found = until(PATIENCE, || {
+        let found = until(WAIT_LIMIT, || {
             let log = self.log();
             if log.contains(words) {
                 return Some(true);
@@ -72,7 +72,7 @@ impl Process {
     /// first.
     #[track_caller]
     pub(crate) fn signal_again(&mut self, name: &str) -> ExitStatus {
-        let ended = until(PATIENCE, || {
+        let ended = until(WAIT_LIMIT, || {
             self.signal(name);
             self.child.try_wait().unwrap()
         });
@@ -81,7 +81,7 @@ impl Process {
 
     #[track_caller]
     pub(crate) fn end(&mut self) -> ExitStatus {
-        wait(&mut self.child, PATIENCE)
+        wait(&mut self.child, WAIT_LIMIT)
     }
 }
 

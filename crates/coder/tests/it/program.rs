@@ -11,7 +11,7 @@ pub(crate) fn binary() -> String {
 }
 
 /// How long one short command may take.
-const PATIENCE: Duration = Duration::from_secs(120);
+const WAIT_LIMIT: Duration = Duration::from_secs(120);
 
 /// A home directory and the variables that commands see, independent of the developer's environment.
 pub(crate) struct Home {
@@ -116,7 +116,7 @@ pub(crate) fn finish(mut command: Command, input: &[u8]) -> Outcome {
     let _ = child.stdin.take().unwrap().write_all(input);
     let out = collect(child.stdout.take().unwrap());
     let err = collect(child.stderr.take().unwrap());
-    let status = wait(&mut child, PATIENCE);
+    let status = wait(&mut child, WAIT_LIMIT);
     Outcome { status, out: out.join().unwrap(), err: err.join().unwrap() }
 }
 

@@ -4,7 +4,7 @@ use std::os::unix::fs::{MetadataExt as _, symlink};
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
-use crate::processes::{PATIENCE, has_terraform};
+use crate::processes::{WAIT_LIMIT, has_terraform};
 use crate::program::{Home, binary, finish, until, wait};
 
 const TEMPLATE: &str = r#"
@@ -176,12 +176,12 @@ fn plugin_ends_when_terraform_is_killed() {
     let mut apply = mirror.terraform(&["apply", "-auto-approve", "-input=false"], &[]);
     apply.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null());
     let mut apply = apply.spawn().unwrap();
-    let pid = until(PATIENCE, || std::fs::read_to_string(mirror.home.path().join("pid")).ok()).unwrap();
+    let pid = until(WAIT_LIMIT, || std::fs::read_to_string(mirror.home.path().join("pid")).ok()).unwrap();
     // Terraform may start the command before it has started the plugin.
-    until(PATIENCE, || (!mirror.is_quiet()).then_some(()))
+    until(WAIT_LIMIT, || (!mirror.is_quiet()).then_some(()))
         .expect("the plugin runs as long as Terraform uses it");
     apply.kill().unwrap();
-    wait(&mut apply, PATIENCE);
-    until(PATIENCE, || mirror.is_quiet().then_some(())).expect("the plugin ends");
+    wait(&mut apply, WAIT_LIMIT);
+    until(WAIT_LIMIT, || mirror.is_quiet().then_some(())).expect("the plugin ends");
     Command::new("kill").arg(pid.trim()).status().unwrap();
 }

@@ -8,7 +8,7 @@ use std::thread::JoinHandle;
 use pty_process::Size;
 use pty_process::blocking::{Command, Pty};
 
-use crate::processes::PATIENCE;
+use crate::processes::WAIT_LIMIT;
 use crate::program::{Home, until, wait};
 
 /// A command on a terminal.
@@ -58,7 +58,7 @@ impl Terminal {
     #[track_caller]
     pub(crate) fn wait_for(&mut self, words: &str) {
         let find = || self.text()[self.passed..].find(words);
-        match until(PATIENCE, find) {
+        match until(WAIT_LIMIT, find) {
             Some(at) => self.passed += at + words.len(),
             None => panic!("{words:?} is not on the terminal:\n{}", self.text()),
         }
@@ -71,7 +71,7 @@ impl Terminal {
     /// Waits for the end. Returns the exit status, and the lines that are left on the screen.
     #[track_caller]
     pub(crate) fn end(mut self) -> (ExitStatus, Vec<String>) {
-        let status = wait(&mut self.child, PATIENCE);
+        let status = wait(&mut self.child, WAIT_LIMIT);
         self.reader.join().unwrap();
         let text = String::from_utf8_lossy(&self.written.lock().unwrap()).into_owned();
         (status, screen(&text))

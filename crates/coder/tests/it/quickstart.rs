@@ -4,7 +4,7 @@ use std::io::{Read as _, Write as _};
 use std::path::Path;
 use std::process::{Child, Stdio};
 
-use crate::processes::PATIENCE;
+use crate::processes::WAIT_LIMIT;
 use crate::program::{Home, Outcome, finish, until, wait};
 
 /// Whether a process with this id exists.
@@ -33,7 +33,7 @@ impl Quickstart {
         command.stdout(std::fs::File::create(&out).unwrap()).stderr(std::fs::File::create(&err).unwrap());
         let mut child = command.spawn().unwrap();
         let read = |path: &Path| std::fs::read_to_string(path).unwrap();
-        let ready = until(PATIENCE * 2, || {
+        let ready = until(WAIT_LIMIT * 2, || {
             let ended = child.try_wait().unwrap().is_some();
             (ended || read(&out).contains("Press Ctrl-C")).then_some(!ended)
         });
@@ -81,7 +81,7 @@ impl Quickstart {
     fn interrupt(&mut self) {
         let pid = self.child.id().to_string();
         assert!(std::process::Command::new("kill").args(["-s", "INT", &pid]).status().unwrap().success());
-        assert!(wait(&mut self.child, PATIENCE).success());
+        assert!(wait(&mut self.child, WAIT_LIMIT).success());
     }
 }
 
@@ -103,7 +103,7 @@ fn workspace_processes(data: &Path) -> Vec<u32> {
 }
 
 fn no_workspace_process(data: &Path) {
-    let ended = until(PATIENCE, || workspace_processes(data).is_empty().then_some(()));
+    let ended = until(WAIT_LIMIT, || workspace_processes(data).is_empty().then_some(()));
     assert!(ended.is_some(), "{:?} are still running", workspace_processes(data));
 }
 
@@ -131,7 +131,7 @@ fn workspace_that_can_be_entered_in_one_command() {
         assert_eq!(outcome.out, if round == 1 { "hi\nhello\n" } else { "hi\nhello\nkept\n" });
         // The start script begins to serve the page in the background.
         let mut page = String::new();
-        let served = until(PATIENCE, || {
+        let served = until(WAIT_LIMIT, || {
             page = quickstart.app_page();
             page.contains("Hello from workspace hello").then_some(())
         });
@@ -146,7 +146,7 @@ fn workspace_that_can_be_entered_in_one_command() {
             drop(quickstart);
         }
         assert!(
-            until(PATIENCE, || (!lives(&daemon)).then_some(())).is_some(),
+            until(WAIT_LIMIT, || (!lives(&daemon)).then_some(())).is_some(),
             "the daemon {daemon} is still running"
         );
         no_workspace_process(&data);
@@ -188,7 +188,7 @@ fn local_agent_follows_its_workspace() {
     for pid in &before {
         let _ = std::process::Command::new("kill").args(["-s", "KILL", &pid.to_string()]).status().unwrap();
     }
-    let again = until(PATIENCE, || {
+    let again = until(WAIT_LIMIT, || {
         let now = workspace_processes(&data);
         (!now.is_empty() && now.iter().all(|pid| !before.contains(pid))).then_some(())
     });
@@ -281,7 +281,7 @@ fn a_killed_quickstart_leaves_nothing_behind() {
     let err = home.path().join("err");
     command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(std::fs::File::create(&err).unwrap());
     let mut child = command.spawn().unwrap();
-    let works = until(PATIENCE, || {
+    let works = until(WAIT_LIMIT, || {
         let ended = child.try_wait().unwrap().is_some();
         (ended || !processes(&marker).is_empty()).then_some(!ended)
     });
@@ -293,7 +293,7 @@ fn a_killed_quickstart_leaves_nothing_behind() {
     child.wait().unwrap();
     assert_eq!((works, daemons.len()), (Some(true), 1), "{said}");
     let left =
-        until(PATIENCE, || (processes(&of_daemon).len() + processes(&marker).len() == 0).then_some(()));
+        until(WAIT_LIMIT, || (processes(&of_daemon).len() + processes(&marker).len() == 0).then_some(()));
     assert!(left.is_some(), "{:?} and {:?} live on", processes(&of_daemon), processes(&marker));
 
     let dirs = || {

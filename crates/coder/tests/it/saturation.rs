@@ -14,7 +14,7 @@ use crate::processes::Server;
 use crate::program::{Home, until};
 
 /// Longest time for all builds together.
-const ALL: Duration = Duration::from_secs(600);
+const BUILDS_LIMIT: Duration = Duration::from_secs(600);
 
 fn crowd(home: Home) {
     coder_requirements::require!(Terraform);
@@ -33,7 +33,7 @@ fn crowd(home: Home) {
     };
     let places: Vec<_> = (0..daemons).map(|number| create(&format!("w{number}"))).collect();
     for place in &places {
-        let at_gate = until(ALL, || place.at("at-gate").exists().then_some(()));
+        let at_gate = until(BUILDS_LIMIT, || place.at("at-gate").exists().then_some(()));
         assert!(at_gate.is_some(), "every build runs at the same time");
     }
     let last = create("last");
@@ -63,7 +63,7 @@ fn crowd(home: Home) {
     let names = (0..daemons).map(|number| format!("w{number}")).chain(["last".to_owned()]);
     let mut workers = Vec::new();
     for name in names {
-        let build = until(ALL, || {
+        let build = until(BUILDS_LIMIT, || {
             let found = api.run(async |client| client.workspace_by_name("me", &name).await).unwrap();
             Some(found.latest_build).filter(|build| build.job.completed_at.is_some())
         });

@@ -6,10 +6,12 @@ use std::process::Command;
 use coder_api::jobs::Status;
 use coder_api::versions::TemplateVersion;
 
-use crate::crash_recovery::{Api, SMALL, order_as, processes_of_jobs, wait_for_file, wait_for_status_of};
+use crate::crash_recovery::{
+    Api, SMALL_TEMPLATE, order_as, processes_of_jobs, wait_for_file, wait_for_status_of,
+};
 use crate::durability::archive;
 use crate::end_to_end::json;
-use crate::processes::{PATIENCE, Process, Server};
+use crate::processes::{Process, Server, WAIT_LIMIT};
 use crate::program::{Home, until};
 
 /// A server, and a daemon that runs a build whose script waits for a file.
@@ -23,7 +25,7 @@ struct Busy {
 const DAEMON: &str = "busy";
 
 /// Records each received signal. A shell runs its traps after the current command has ended.
-const TRAPS: &str = "for s in INT TERM HUP QUIT; do trap 'echo '$s' >> heard' $s; done";
+const TRAP_SIGNALS: &str = "for s in INT TERM HUP QUIT; do trap 'echo '$s' >> heard' $s; done";
 
 impl Busy {
     /// In its own process group, as a shell would start it.
@@ -50,7 +52,7 @@ impl Busy {
     fn order(&self, name: &str) {
         let place = self.home.path().display();
         let script = format!(
-            "cd {place}; {TRAPS}; : > applying; while [ ! -e gate ]; do sleep 0.05; done; echo through the gate"
+            "cd {place}; {TRAP_SIGNALS}; : > applying; while [ ! -e gate ]; do sleep 0.05; done; echo through the gate"
         );
         order_as(&self.home, name, &script);
     }
@@ -87,7 +89,7 @@ impl Busy {
 
     #[track_caller]
     fn nothing_runs_on(&self) {
-        let gone = until(PATIENCE, || self.processes().is_empty().then_some(()));
+        let gone = until(WAIT_LIMIT, || self.processes().is_empty().then_some(()));
         assert!(gone.is_some(), "{:?}", self.processes());
     }
 }
@@ -175,7 +177,7 @@ fn once_is_one_job() {
     let home = server.first_user();
     let api = Api::new(&server, &home);
     let mut first = server.daemon(&home, DAEMON, &["--once"]);
-    let jobs = [api.import_of(archive(SMALL), &[]), api.import_of(archive(SMALL), &[])];
+    let jobs = [api.import_of(archive(SMALL_TEMPLATE), &[]), api.import_of(archive(SMALL_TEMPLATE), &[])];
     assert_eq!(first.end().code(), Some(0), "{}", first.log());
     let done = |version: &TemplateVersion| {
         let found = api.run(async |client| client.version(version.id).await).unwrap();

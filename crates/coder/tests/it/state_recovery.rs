@@ -9,11 +9,11 @@ use std::time::{Duration, Instant};
 use serde_json::Value;
 
 use crate::end_to_end::{json, write};
-use crate::processes::{PATIENCE, Server};
+use crate::processes::{Server, WAIT_LIMIT};
 use crate::program::{Home, until};
 
 /// A state that was written this long before a kill must be on the server.
-const PROMISED: Duration = Duration::from_millis(250);
+const LOSS_WINDOW: Duration = Duration::from_millis(250);
 
 /// How long an apply takes. Kills happen during it and shortly after.
 const SPAN_MS: u64 = 2_500;
@@ -55,7 +55,7 @@ impl Watch {
 
     /// The last serial that was written this long before `at`.
     fn before(&self, at: Instant) -> u64 {
-        self.seen.iter().rev().find(|(_, seen)| *seen + PROMISED <= at).map_or(0, |(serial, _)| *serial)
+        self.seen.iter().rev().find(|(_, seen)| *seen + LOSS_WINDOW <= at).map_or(0, |(serial, _)| *serial)
     }
 
     fn newest(&self) -> u64 {
@@ -154,7 +154,7 @@ fn no_state_is_lost_when_terraform_or_the_daemon_is_killed() {
         let mut create = home.command(&["create", &name, "--template", "ten", "-y"]);
         create.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null());
         let mut create = create.spawn().unwrap();
-        let session = until(PATIENCE, || watch.session().filter(|session| !applies(session).is_empty()));
+        let session = until(WAIT_LIMIT, || watch.session().filter(|session| !applies(session).is_empty()));
         let session =
             session.unwrap_or_else(|| panic!("no apply started; the daemon's log: {}", daemon.log()));
         let until_kill = Instant::now() + Duration::from_millis(random(SPAN_MS));
@@ -194,7 +194,7 @@ fn no_state_is_lost_when_terraform_or_the_daemon_is_killed() {
             watch.look();
             daemon = server.daemon(&home, "fragile", &[]);
             // The directory is removed when its state is on the server.
-            let gone = until(PATIENCE, || watch.session().is_none().then_some(()));
+            let gone = until(WAIT_LIMIT, || watch.session().is_none().then_some(()));
             assert!(gone.is_some(), "round {round}: the state stays on the disk: {}", daemon.log());
             let kept = on_server(&home, &name);
             assert!(

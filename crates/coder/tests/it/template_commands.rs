@@ -3,7 +3,7 @@
 use crate::end_to_end::{json, write};
 use crate::processes::Server;
 
-const FIRST: &str = r#"
+const FIRST_VERSION: &str = r#"
 terraform {
   required_providers {
     coder = { source = "coder/coder" }
@@ -24,13 +24,13 @@ fn a_template_is_pulled_edited_promoted_and_archived() {
     coder_requirements::require!(Terraform);
     let server = Server::start(&["--provisioner-daemons=1"]);
     let home = server.first_user();
-    let source = write(&home, "source", FIRST);
+    let source = write(&home, "source", FIRST_VERSION);
     let push = |version: &str| {
         home.run(&["templates", "push", "plain", "-d", &source, "--name", version, "-y"]).success();
     };
     push("v1");
     let main = std::path::Path::new(&source).join("main.tf");
-    std::fs::write(&main, format!("{FIRST}# second\n")).unwrap();
+    std::fs::write(&main, format!("{FIRST_VERSION}# second\n")).unwrap();
     push("v2");
 
     home.run(&["templates", "pull", "plain"]).success();
@@ -38,7 +38,7 @@ fn a_template_is_pulled_edited_promoted_and_archived() {
     assert!(pulled("plain").ends_with("# second\n"), "the active version");
     home.run(&["templates", "pull", "plain"]).refused("pass --yes");
     home.run(&["templates", "pull", "plain", "old", "--version", "v1"]).success();
-    assert_eq!(pulled("old"), FIRST);
+    assert_eq!(pulled("old"), FIRST_VERSION);
     home.run(&["templates", "pull", "plain", "--version", "v3"])
         .refused("template plain has no version \"v3\"");
     home.run(&["templates", "pull", "pluin"]).refused("did you mean \"plain\"?");

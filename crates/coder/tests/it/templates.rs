@@ -5,7 +5,8 @@ use coder_api::workspaces::CreateWorkspaceRequest;
 use tar::EntryType as Kind;
 
 use crate::crash_recovery::{
-    ANSWER, Api, SMALL, order_as, processes_of_jobs, refused, wait_for_file, wait_for_status_of,
+    ANSWER_LIMIT, Api, SMALL_TEMPLATE, order_as, processes_of_jobs, refused, wait_for_file,
+    wait_for_status_of,
 };
 use crate::durability::archive;
 use crate::end_to_end::json;
@@ -29,14 +30,14 @@ fn entry(tar: &mut tar::Builder<Vec<u8>>, name: &str, kind: Kind, bytes: &[u8]) 
 /// A valid template with one more entry.
 fn with(name: &str, kind: Kind) -> Vec<u8> {
     let mut tar = tar::Builder::new(Vec::new());
-    entry(&mut tar, "main.tf", Kind::Regular, SMALL.as_bytes());
+    entry(&mut tar, "main.tf", Kind::Regular, SMALL_TEMPLATE.as_bytes());
     entry(&mut tar, name, kind, b"");
     tar.into_inner().unwrap()
 }
 
 fn many(count: usize) -> Vec<u8> {
     let mut tar = tar::Builder::new(Vec::new());
-    entry(&mut tar, "main.tf", Kind::Regular, SMALL.as_bytes());
+    entry(&mut tar, "main.tf", Kind::Regular, SMALL_TEMPLATE.as_bytes());
     for number in 0..count {
         entry(&mut tar, &format!("f{number}"), Kind::Regular, b"");
     }
@@ -72,7 +73,7 @@ fn archives_and_templates_that_cannot_work() {
             b"this is no archive, however long one looks at it".repeat(20),
             "the archive cannot be read",
         ),
-        ("cut short", archive(SMALL)[..520].to_vec(), "archive"),
+        ("cut short", archive(SMALL_TEMPLATE)[..520].to_vec(), "archive"),
         ("empty", Vec::new(), "no Terraform file"),
         ("no .tf file", named("README.md", "hello"), "no Terraform file"),
         ("leaves the folder", with("../out.tf", Kind::Regular), "must not contain `..`"),
@@ -99,7 +100,7 @@ fn archives_and_templates_that_cannot_work() {
         };
         assert!(error.contains(words), "{what}: {error}");
     }
-    assert_eq!(api.ended(&api.import_of(archive(SMALL), &[])).job.error, "", "the daemon continues");
+    assert_eq!(api.ended(&api.import_of(archive(SMALL_TEMPLATE), &[])).job.error, "", "the daemon continues");
     for kind in [Kind::Symlink, Kind::Link, Kind::Char, Kind::Block, Kind::Fifo] {
         // The target of the link is not a configuration, so following the link would be an error.
         let version = api.import_of(with("main2.tf", kind), &[]);
@@ -129,7 +130,7 @@ fn an_endless_command_ends_with_its_cancel() {
     // A canceled job whose Terraform was interrupted has an error, so it counts as failed (http-api 5.4).
     let ended = wait_for_status_of(&home, "w", "failed");
     assert!(ended["job"]["canceled_at"].is_string(), "{ended}");
-    assert!(until(ANSWER, || (!endless()).then_some(())).is_some(), "the command still runs");
+    assert!(until(ANSWER_LIMIT, || (!endless()).then_some(())).is_some(), "the command still runs");
     // The daemon and the workspace work as before.
     let request = CreateWorkspaceRequest {
         template_id: Some(api.run(async |client| client.templates("").await).unwrap()[0].id),

@@ -3,7 +3,7 @@
 use crate::program::Home;
 
 /// An address without a listener.
-const NOWHERE: &str = "http://127.0.0.1:1";
+const UNREACHABLE_URL: &str = "http://127.0.0.1:1";
 
 #[test]
 fn not_logged_in() {
@@ -11,16 +11,16 @@ fn not_logged_in() {
     home.run(&["whoami"]).refused("coder login <url>");
     let login = home.run(&["login"]).refused("there is no server that was used before: name it with");
     assert_eq!(login.err.matches("coder login <url>").count(), 1, "{}", login.err);
-    home.run(&["whoami", "--url", NOWHERE]).refused("CODER_SESSION_TOKEN");
+    home.run(&["whoami", "--url", UNREACHABLE_URL]).refused("CODER_SESSION_TOKEN");
     home.run(&["list", "--url", "ftp://x", "--token", "t"]).refused("no http or https URL");
-    home.run(&["provisioner", "start", "--url", NOWHERE])
+    home.run(&["provisioner", "start", "--url", UNREACHABLE_URL])
         .refused("must provide a pre-shared key or provisioner key");
 }
 
 #[test]
 fn an_unreachable_server_is_named_with_a_hint() {
     let home = Home::new();
-    let outcome = home.run(&["whoami", "--url", NOWHERE, "--token", "a-b"]).refused("cannot reach");
+    let outcome = home.run(&["whoami", "--url", UNREACHABLE_URL, "--token", "a-b"]).refused("cannot reach");
     assert!(outcome.err.contains("127.0.0.1:1") && outcome.err.contains("hint:"), "{}", outcome.err);
     assert!(!outcome.err.contains("a-b"));
 }
@@ -28,7 +28,7 @@ fn an_unreachable_server_is_named_with_a_hint() {
 #[test]
 fn contradicting_flags_of_a_daemon() {
     let mut home = Home::new();
-    home.set("CODER_URL", NOWHERE);
+    home.set("CODER_URL", UNREACHABLE_URL);
     let start = |flags: &[&str], words: &str| {
         let args: Vec<_> = ["provisioner", "start"].iter().chain(flags).copied().collect();
         home.run(&args).refused(words);
@@ -46,7 +46,7 @@ fn contradicting_flags_of_a_daemon() {
 #[test]
 fn a_variable_counts_like_its_flag_and_an_empty_one_not_at_all() {
     let mut home = Home::new();
-    home.set("CODER_URL", NOWHERE)
+    home.set("CODER_URL", UNREACHABLE_URL)
         .set("CODER_PROVISIONER_DAEMON_KEY", "k")
         .set("CODER_PROVISIONERD_TAGS", "a=b");
     home.run(&["provisioner", "start"]).refused("cannot use --tag with a provisioner key");
@@ -70,7 +70,7 @@ fn a_refused_value_of_a_variable_names_the_variable() {
 #[test]
 fn a_template_directory_is_checked_before_anything_is_sent() {
     let mut home = Home::new();
-    home.set("CODER_URL", NOWHERE).set("CODER_SESSION_TOKEN", "t");
+    home.set("CODER_URL", UNREACHABLE_URL).set("CODER_SESSION_TOKEN", "t");
     home.run(&["templates", "push", "-d", "absent", "-y"]).refused("absent");
     home.run(&["templates", "push", "-d", "-", "-y"]).refused("name the template");
     home.run(&["templates", "push", "bad name", "-y"]).refused("bad name");

@@ -12,7 +12,7 @@ use coder_wire::messages::provisionerd::{AcquiredJob, acquired_job, completed_jo
 
 use crate::crash_recovery::Api;
 use crate::durability::{archive, runtime};
-use crate::processes::{PATIENCE, Process, Server};
+use crate::processes::{Process, Server, WAIT_LIMIT};
 use crate::program::Home;
 
 /// With fields that are newer than 1.7: an app's tooltip and a preset's description.
@@ -66,7 +66,7 @@ fn at(minor: u32, source: VersionSource) -> [String; 2] {
     let mut home = Home::new();
     home.set("CODER_URL", server.url()).set("CODER_PROVISIONER_DAEMON_PSK", "a-long-shared-secret");
     let mut daemon = Process::start(&home, &["provisioner", "start", "--cache-dir", "cache"], "daemon.log");
-    let record = runtime.block_on(server.ended(PATIENCE)).unwrap();
+    let record = runtime.block_on(server.ended(WAIT_LIMIT)).unwrap();
     daemon.signal("TERM");
     assert!(daemon.end().success(), "{}", daemon.log());
     assert!(record.failed.is_empty(), "{:?}", record.failed);

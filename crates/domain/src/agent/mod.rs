@@ -18,14 +18,14 @@ use crate::protocol::{self, ApiVersion};
 /// The protocol of agents that this build speaks; clients of the overlay network have the same numbers.
 pub const API: ApiVersion = ApiVersion { major: 2, minor: 7 };
 /// The version of an agent that names none.
-const ASSUMED: &str = "2.0";
+const DEFAULT_VERSION: &str = "2.0";
 
 /// Checks the version that an agent asks for; empty counts as 2.0.
 ///
 /// # Errors
 /// Why it is not served.
 pub fn accept_version(requested: &str) -> Result<ApiVersion, protocol::Error> {
-    API.accept(if requested.is_empty() { ASSUMED } else { requested })
+    API.accept(if requested.is_empty() { DEFAULT_VERSION } else { requested })
 }
 
 #[cfg(test)]

@@ -19,11 +19,11 @@ pub struct Sample {
 }
 
 /// Samples at the end of a series that decide.
-const CONSECUTIVE: usize = 4;
+const DECIDING_SAMPLES: usize = 4;
 /// Samples above the threshold that are too many, in a whole series.
 const MIN_EXCEEDED: usize = 10;
 
-/// Decides from a series of samples, the oldest first. One that was exceeded is well again after [`CONSECUTIVE`] samples
+/// Decides from a series of samples, the oldest first. One that was exceeded is well again after [`DECIDING_SAMPLES`] samples
 /// below the threshold. Samples without a total say nothing.
 #[must_use]
 pub fn is_exceeded(before: MonitorState, samples: &[Sample], threshold_percent: i32) -> MonitorState {
@@ -34,7 +34,7 @@ pub fn is_exceeded(before: MonitorState, samples: &[Sample], threshold_percent: 
             i128::from(sample.used) * 100 >= i128::from(sample.total) * i128::from(threshold_percent)
         })
         .collect();
-    let Some(last) = above.len().checked_sub(CONSECUTIVE).and_then(|from| above.get(from..)) else {
+    let Some(last) = above.len().checked_sub(DECIDING_SAMPLES).and_then(|from| above.get(from..)) else {
         return before;
     };
     if last.iter().all(|above| *above) || above.iter().filter(|above| **above).count() >= MIN_EXCEEDED {

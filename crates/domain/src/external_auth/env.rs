@@ -201,7 +201,7 @@ mod tests {
         of(text).unwrap().remove(0)
     }
 
-    const OWN: &[&str] = &[
+    const OWN_VARIABLES: &[&str] = &[
         "0_ID=corp",
         "0_TYPE=sso",
         "0_CLIENT_ID=us",
@@ -216,7 +216,7 @@ mod tests {
 
     #[test]
     fn a_custom_provider_names_every_field() {
-        let corp = one(OWN);
+        let corp = one(OWN_VARIABLES);
         assert_eq!(
             (corp.id.as_str(), corp.kind.as_str(), corp.display_name.as_str()),
             ("corp", "sso", "Corp")
@@ -257,7 +257,8 @@ mod tests {
     fn mistakes_name_the_variable() {
         let error = |text: &[&str]| of(text).unwrap_err().to_string();
         let without = |field: &str| {
-            let kept: Vec<_> = OWN.iter().filter(|line| !line.starts_with(field)).copied().collect();
+            let kept: Vec<_> =
+                OWN_VARIABLES.iter().filter(|line| !line.starts_with(field)).copied().collect();
             error(&kept)
         };
         assert!(without("0_CLIENT_ID").contains("CODER_EXTERNAL_AUTH_0_CLIENT_ID is missing"));

@@ -36,8 +36,8 @@ pub enum Error {
         /// The network that contains it.
         meant: Network,
     },
-    /// More than [`AllowList::LIMIT`].
-    #[error("an allow list has at most {limit} networks, this one has {0}", limit = AllowList::LIMIT)]
+    /// More than [`AllowList::MAX_NETWORKS`].
+    #[error("an allow list has at most {limit} networks, this one has {0}", limit = AllowList::MAX_NETWORKS)]
     TooMany(usize),
 }
 
@@ -114,14 +114,18 @@ pub struct AllowList(Vec<Network>);
 
 impl AllowList {
     /// How many networks a list may have.
-    pub const LIMIT: usize = 64;
+    pub const MAX_NETWORKS: usize = 64;
 
     /// A list, in order and without duplicates.
     pub fn new(networks: impl IntoIterator<Item = Network>) -> Result<Self, Error> {
         let mut networks: Vec<_> = networks.into_iter().collect();
         networks.sort_unstable();
         networks.dedup();
-        if networks.len() > Self::LIMIT { Err(Error::TooMany(networks.len())) } else { Ok(Self(networks)) }
+        if networks.len() > Self::MAX_NETWORKS {
+            Err(Error::TooMany(networks.len()))
+        } else {
+            Ok(Self(networks))
+        }
     }
 
     /// Parses a list of texts, as clients send it.

@@ -139,7 +139,7 @@ const ORG_MEMBER: &[Grant] = &[
 ];
 
 /// What every user may do to their own objects in an organization of theirs.
-const OWN: &[Grant] = &[
+const MEMBER_OWN_OBJECTS: &[Grant] = &[
     (Resource::Workspace, &[Create, Read, Update, Delete, Start, Stop, Connect, ApplicationConnect]),
     (Resource::ProvisionerDaemon, CRUD),
     (Resource::File, &[Create, Read]),
@@ -153,7 +153,7 @@ const OWN_PERSONAL: &[Grant] = &[
 ];
 
 /// What every user may do to any object: the site role `member`, which every user has.
-const EVERYBODY: &[Grant] = &[(Resource::AssignRole, &[Read])];
+const EVERY_MEMBER: &[Grant] = &[(Resource::AssignRole, &[Read])];
 
 const fn contains(grants: &[Grant], resource: Resource, action: Action) -> bool {
     let mut row = 0;
@@ -205,7 +205,7 @@ impl OrgRole {
 }
 
 pub(super) const fn everybody_allows(resource: Resource, action: Action) -> bool {
-    contains(EVERYBODY, resource, action)
+    contains(EVERY_MEMBER, resource, action)
 }
 
 pub(super) const fn member_allows(resource: Resource, action: Action) -> bool {
@@ -213,7 +213,7 @@ pub(super) const fn member_allows(resource: Resource, action: Action) -> bool {
 }
 
 pub(super) const fn own_allows(resource: Resource, action: Action) -> bool {
-    contains(OWN, resource, action)
+    contains(MEMBER_OWN_OBJECTS, resource, action)
 }
 
 pub(super) const fn own_personal_allows(resource: Resource, action: Action) -> bool {

@@ -8,7 +8,7 @@ use super::cron::Schedule;
 use super::rules::TemplateRules;
 
 /// A required stop that is nearer than this is left to the next day that requires one.
-const LEEWAY: SignedDuration = SignedDuration::from_hours(1);
+const MIN_TIME_TO_STOP: SignedDuration = SignedDuration::from_hours(1);
 /// The Monday from which weeks are counted.
 const FIRST_MONDAY: Date = date(2023, 1, 2);
 /// An extension must reach at least so far. People are told half an hour; the rest is for the way of the request.
@@ -78,7 +78,7 @@ pub fn required_stop(rules: &TemplateRules, quiet_hours: &Schedule, now: Timesta
         return None;
     }
     let zone = quiet_hours.zone();
-    let soon = now.checked_add(LEEWAY).ok()?;
+    let soon = now.checked_add(MIN_TIME_TO_STOP).ok()?;
     let midnight = |day: Date| day.to_zoned(zone.clone()).ok().map(|at| at.timestamp());
     // The quiet hours of a day, also when they begin with it.
     let of_day =

@@ -12,8 +12,8 @@ use proptest::prelude::*;
 use uuid::Uuid;
 
 const ME: UserId = UserId(Uuid::from_u128(1));
-const SOMEBODY: UserId = UserId(Uuid::from_u128(2));
-const MINE: OrganizationId = OrganizationId(Uuid::from_u128(3));
+const OTHER_USER: UserId = UserId(Uuid::from_u128(2));
+const OWN_ORGANIZATION: OrganizationId = OrganizationId(Uuid::from_u128(3));
 const FOREIGN: OrganizationId = OrganizationId(Uuid::from_u128(4));
 
 fn subject(site: &[SiteRole], organization: Option<&[OrgRole]>) -> Subject {
@@ -21,7 +21,7 @@ fn subject(site: &[SiteRole], organization: Option<&[OrgRole]>) -> Subject {
         user: ME,
         site: site.iter().copied().collect(),
         organizations: organization
-            .map(|roles| (MINE, roles.iter().copied().collect()))
+            .map(|roles| (OWN_ORGANIZATION, roles.iter().copied().collect()))
             .into_iter()
             .collect(),
         scopes: Scopes::all(),
@@ -40,13 +40,13 @@ fn subjects() -> Vec<(&'static str, Subject)> {
 /// Whose object it is, with the letter that says yes in the grid.
 fn objects(resource: Resource) -> [(char, Object); 6] {
     let (mine, foreign) =
-        (Object::in_organization(resource, MINE), Object::in_organization(resource, FOREIGN));
+        (Object::in_organization(resource, OWN_ORGANIZATION), Object::in_organization(resource, FOREIGN));
     [
         ('s', Object::site(resource)),
         ('p', Object::site(resource).owned_by(ME)),
-        ('o', mine.owned_by(SOMEBODY)),
+        ('o', mine.owned_by(OTHER_USER)),
         ('m', mine.owned_by(ME)),
-        ('f', foreign.owned_by(SOMEBODY)),
+        ('f', foreign.owned_by(OTHER_USER)),
         ('x', foreign.owned_by(ME)),
     ]
 }
@@ -110,7 +110,7 @@ fn who_may_assign_roles() {
         let site = SiteRole::ALL.iter().all(|role| may_assign_site(&subject, *role));
         assert_eq!(site, name == "owner", "{name}");
         let organization = |id| OrgRole::ALL.iter().all(|role| may_assign_organization(&subject, id, *role));
-        assert_eq!(organization(MINE), ["owner", "organization-admin"].contains(&name), "{name}");
+        assert_eq!(organization(OWN_ORGANIZATION), ["owner", "organization-admin"].contains(&name), "{name}");
         assert_eq!(organization(FOREIGN), name == "owner", "{name}");
     }
     let mut narrow = subject(&[SiteRole::Owner], None);
@@ -126,12 +126,16 @@ fn who_may_take_over_whom() {
     let mut holders: Vec<Holder> = vec![("plain member".to_owned(), vec![], vec![])];
     let site = SiteRole::ALL.iter().map(|role| role.as_str()).chain(["role-of-a-newer-release"]);
     holders.extend(site.map(|role| (role.to_owned(), vec![role], vec![])));
-    for (place, id) in [("mine", MINE), ("foreign", FOREIGN)] {
+    for (place, id) in [("mine", OWN_ORGANIZATION), ("foreign", FOREIGN)] {
         let roles = OrgRole::ALL.iter().map(|role| role.as_str()).chain(["organization-new"]);
         holders.extend(roles.map(|role| (format!("{role} in {place}"), vec![], vec![(id, role)])));
     }
     // One harmless role does not hide another.
-    holders.push(("two roles".to_owned(), vec![], vec![(MINE, "organization-auditor"), (FOREIGN, "x")]));
+    holders.push((
+        "two roles".to_owned(),
+        vec![],
+        vec![(OWN_ORGANIZATION, "organization-auditor"), (FOREIGN, "x")],
+    ));
     let mut grid = String::new();
     for (name, mut subject) in subjects() {
         let mut allowed = Vec::new();
@@ -189,7 +193,7 @@ proptest! {
         let mut more = subject.clone();
         more.site.insert(site);
         if role != OrgRole::WorkspaceCreationBan
-            && let Some(roles) = more.organizations.get_mut(&MINE)
+            && let Some(roles) = more.organizations.get_mut(&OWN_ORGANIZATION)
         {
             roles.insert(role);
         }
@@ -237,8 +241,8 @@ proptest! {
 fn a_ban_beats_every_role_of_its_organization_and_no_site_role() {
     let everything: BTreeSet<_> = OrgRole::ALL.iter().copied().collect();
     let mut banned = subject(&[], None);
-    banned.organizations = BTreeMap::from([(MINE, everything)]);
-    let workspace = Object::in_organization(Resource::Workspace, MINE).owned_by(ME);
+    banned.organizations = BTreeMap::from([(OWN_ORGANIZATION, everything)]);
+    let workspace = Object::in_organization(Resource::Workspace, OWN_ORGANIZATION).owned_by(ME);
     for action in Action::ALL {
         let taken = matches!(action, Action::Create | Action::Delete);
         let without = decide(&subject(&[], Some(&OrgRole::ALL[..4])), action, workspace);
@@ -293,13 +297,13 @@ fn an_allow_list_reaches_the_object_that_it_names() {
     let (named, other) = (Uuid::from_u128(7), Uuid::from_u128(8));
     let mut owner = subject(&[SiteRole::Owner], None);
     owner.scopes = Scopes::from_stored(&["workspace:*"], &[format!("workspace:{named}").as_str()]);
-    let workspace = Object::in_organization(Resource::Workspace, MINE).owned_by(SOMEBODY);
+    let workspace = Object::in_organization(Resource::Workspace, OWN_ORGANIZATION).owned_by(OTHER_USER);
     assert!(decide(&owner, Action::Read, workspace.with_id(named)));
     assert!(!decide(&owner, Action::Read, workspace.with_id(other)));
     assert!(!decide(&owner, Action::Read, workspace), "an object without an id is none of the named ones");
     let same = workspace.with_id(named);
     assert_eq!(
         (same.resource, same.organization, same.owner),
-        (Resource::Workspace, Some(MINE), Some(SOMEBODY))
+        (Resource::Workspace, Some(OWN_ORGANIZATION), Some(OTHER_USER))
     );
 }

@@ -42,7 +42,7 @@ const PAIRS: [(&str, &str); 32] = [
     ("l", "3"),
 ];
 /// How many of the pairs the small worlds use, so that sets often meet.
-const FEW: usize = 14;
+const PAIRS_IN_USE: usize = 14;
 const UNTAGGED: u64 = 0b11;
 
 /// The mask without the later one of two pairs of the same key.
@@ -103,7 +103,7 @@ fn pairs() -> impl Strategy<Value = BTreeMap<String, String>> {
 
 /// A change of an index: an entry gets a set, or goes.
 fn changes() -> impl Strategy<Value = Vec<(u16, Option<u64>)>> {
-    let mask = (0_u64..1 << FEW).prop_map(consistent);
+    let mask = (0_u64..1 << PAIRS_IN_USE).prop_map(consistent);
     let mask = prop_oneof![1 => Just(UNTAGGED), 1 => Just(0), 6 => mask];
     proptest::collection::vec((0_u16..20, proptest::option::weighted(0.8, mask)), 0..60)
 }
@@ -146,7 +146,7 @@ proptest! {
 
     #[test]
     fn the_indexes_answer_as_the_predicate_after_any_changes(
-        changes in changes(), asked in proptest::collection::vec((0_u64..1 << FEW).prop_map(consistent), 1..8),
+        changes in changes(), asked in proptest::collection::vec((0_u64..1 << PAIRS_IN_USE).prop_map(consistent), 1..8),
     ) {
         let (mut daemons, mut jobs) = (DaemonIndex::default(), JobIndex::default());
         let mut plain: BTreeMap<u16, u64> = BTreeMap::new();

@@ -16,7 +16,7 @@ pub(crate) const USERNAME: &str = "admin";
 /// The first user's e-mail address.
 pub(crate) const EMAIL: &str = "admin@coder.local";
 /// Longest life of a token. Servers allow owners less by default: a week.
-const LIFETIME: Duration = Duration::from_secs(364 * 24 * 3600);
+const MAX_TOKEN_LIFETIME: Duration = Duration::from_secs(364 * 24 * 3600);
 
 /// What came of the attempt to get a token.
 pub(crate) enum Outcome {
@@ -69,7 +69,8 @@ pub(crate) async fn token(
 /// Makes a token as somebody who is signed in.
 async fn make(signed_in: &Coder) -> Result<Outcome, Error> {
     let most = signed_in.token_config("me").await?.max_token_lifetime;
-    let lifetime = u64::try_from(most).map_or(LIFETIME, Duration::from_nanos).min(LIFETIME);
+    let lifetime =
+        u64::try_from(most).map_or(MAX_TOKEN_LIFETIME, Duration::from_nanos).min(MAX_TOKEN_LIFETIME);
     // A name can be used once; an interrupted attempt may have used it.
     let name = format!("operator-{}", &uuid::Uuid::new_v4().simple().to_string()[..8]);
     let token = signed_in.create_token(&CreateTokenRequest::new(name, lifetime)).await?;

@@ -17,7 +17,7 @@ use tokio::sync::{Notify, mpsc};
 use super::{Demand, Interest, PoolId, demands};
 
 /// Lists without a limit have 50 rows.
-const ROWS: u32 = 100_000;
+const MAX_ROWS: u32 = 100_000;
 /// How old the list of daemons may become while the jobs do not change.
 const DAEMONS_AFTER: SignedDuration = SignedDuration::from_secs(10);
 
@@ -127,14 +127,14 @@ impl Reader {
     /// The jobs; the daemons are read again only when the jobs show that they changed, when a pool asked, or after a while.
     async fn read(&self, known: &mut Known, now: Timestamp) -> Result<Vec<ProvisionerJob>, Error> {
         let status = ["pending", "running", "canceling"].map(str::to_owned).to_vec();
-        let filter = JobFilter { limit: Some(ROWS), status, ..JobFilter::default() };
+        let filter = JobFilter { limit: Some(MAX_ROWS), status, ..JobFilter::default() };
         let jobs = self.client.jobs(self.organization, &filter).await?;
         let workers: BTreeSet<DaemonId> = jobs.iter().filter_map(|job| job.worker_id).collect();
         let has_waiting = jobs.iter().any(|job| job.status == Status::Pending);
         let is_outdated = std::mem::take(&mut self.state.lock().is_outdated);
         let is_old = known.read_at.is_none_or(|at| now.duration_since(at) >= DAEMONS_AFTER);
         if is_outdated || is_old || has_waiting || workers != known.workers {
-            let filter = DaemonFilter { limit: Some(ROWS), ..DaemonFilter::default() };
+            let filter = DaemonFilter { limit: Some(MAX_ROWS), ..DaemonFilter::default() };
             known.daemons = self.client.daemons(self.organization, &filter).await?;
             known.workers = workers;
             known.read_at = Some(now);

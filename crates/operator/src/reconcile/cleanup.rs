@@ -25,11 +25,11 @@ use crate::crd::provisioner_status::KeyStatus;
 use crate::names::{FINALIZER, Names};
 
 /// How much longer than the grace period of the pods is waited for their end.
-const MARGIN: SignedDuration = SignedDuration::from_secs(30);
+const EXTRA_WAIT: SignedDuration = SignedDuration::from_secs(30);
 /// How long the deletion of keys is attempted.
-const KEYS: SignedDuration = SignedDuration::from_secs(60);
+const KEY_DELETION_TIME: SignedDuration = SignedDuration::from_secs(60);
 /// Time between two looks.
-const AGAIN: Duration = Duration::from_secs(2);
+const POLL_INTERVAL: Duration = Duration::from_secs(2);
 
 pub(super) async fn run(ctx: &Context, pool: &CoderProvisioner) -> Result<Action, Error> {
     if !pool.finalizers().iter().any(|finalizer| finalizer == FINALIZER) {
@@ -56,7 +56,7 @@ pub(super) async fn run(ctx: &Context, pool: &CoderProvisioner) -> Result<Action
 /// Lets all daemons finish. Returns how long to wait, or none when they have ended or their time is over.
 async fn drain(ctx: &Context, pool: &CoderProvisioner, names: &Names) -> Option<Duration> {
     let begun = pool.meta().deletion_timestamp.as_ref()?.0;
-    let grace = SignedDuration::from_secs(pool.spec.termination_grace_period_seconds) + MARGIN;
+    let grace = SignedDuration::from_secs(pool.spec.termination_grace_period_seconds) + EXTRA_WAIT;
     if ctx.clock.now().duration_since(begun) >= grace {
         let note = "the pods did not end within their grace period";
         ctx.event(&pool.object_ref(&()), true, "PodsLeft", note).await;
@@ -64,12 +64,12 @@ async fn drain(ctx: &Context, pool: &CoderProvisioner, names: &Names) -> Option<
     }
     match end_pods(ctx, pool, names).await {
         Ok(0) => None,
-        Ok(_) => Some(AGAIN),
+        Ok(_) => Some(POLL_INTERVAL),
         // In a namespace that disappears, things may be gone already.
         Err(kube::Error::Api(status)) if matches!(status.code, 403 | 404) => None,
         Err(error) => {
             tracing::warn!(%error, namespace = names.namespace, provisioner = names.resource, "cannot end the pods");
-            Some(AGAIN)
+            Some(POLL_INTERVAL)
         }
     }
 }
@@ -127,7 +127,7 @@ async fn delete_keys(ctx: &Context, pool: &CoderProvisioner, names: &Names) -> O
                 // A refusal does not become a permission by waiting.
                 let is_final =
                     error.status().is_some_and(|status| matches!(status.as_u16(), 400 | 401 | 403));
-                if !is_final && now.duration_since(since) < KEYS {
+                if !is_final && now.duration_since(since) < KEY_DELETION_TIME {
                     failed = Some(error);
                     continue;
                 }
@@ -146,7 +146,7 @@ async fn delete_keys(ctx: &Context, pool: &CoderProvisioner, names: &Names) -> O
     }
     let error = failed?;
     tracing::info!(%error, namespace = names.namespace, provisioner = names.resource, "cannot delete the keys yet");
-    Some(AGAIN)
+    Some(POLL_INTERVAL)
 }
 
 /// The keys in the status, or the one of the official operator.

@@ -20,7 +20,7 @@ use crate::queue::{Demand, Interest};
 use crate::rules::victims;
 
 /// Most daemons in the status.
-const SHOWN: usize = 100;
+const MAX_DAEMONS_SHOWN: usize = 100;
 /// How often daemons are looked at when nothing is scaled.
 const LOOK_EVERY: Duration = Duration::from_secs(5);
 /// The annotation that decides which pods a ReplicaSet removes first.
@@ -91,7 +91,7 @@ impl Pass<'_> {
         self.status.busy = count(&|member| member.view.activity == victims::Activity::Busy);
         let waiting = demand.map_or(0, |demand| demand.waiting);
         self.status.waiting_jobs = i32::try_from(waiting).unwrap_or(i32::MAX);
-        self.status.daemons = members.iter().take(SHOWN).map(shown).collect();
+        self.status.daemons = members.iter().take(MAX_DAEMONS_SHOWN).map(shown).collect();
         self.status.daemons.sort_by(|one, other| one.pod.cmp(&other.pod));
         // A pod becomes ready when its daemon has joined, so the list of daemons is older than the pods.
         let is_known = demand.is_some_and(|demand| demand.error.is_none());

@@ -16,7 +16,7 @@ use super::pass::{ActiveKey, Pass, Reached};
 use super::retire::{Deleted, delete_key};
 use crate::access::entry;
 use crate::apply::{self, apply};
-use crate::context::{Organization, RESYNC};
+use crate::context::{ANSWER_TTL, Organization};
 use crate::crd::provisioner_status::{KeyState, KeyStatus, SecretReference};
 use crate::failure::{Failure, Retry};
 use crate::names;
@@ -25,7 +25,7 @@ use crate::rules::conditions::{Finding, KEY, SECRET};
 use crate::rules::keys::{self, Check, Observed, Step, Wanted, fingerprint};
 
 /// More steps than any sequence needs.
-const STEPS: usize = 16;
+const MAX_STEPS: usize = 16;
 
 impl Pass<'_> {
     /// The key of a Secret that somebody else manages.
@@ -74,7 +74,7 @@ impl Pass<'_> {
         let mut entries = self.entries().await?;
         self.adopt_official_key(reached, &wanted, &entries).await?;
         let mut must_present = false;
-        for _ in 0..STEPS {
+        for _ in 0..MAX_STEPS {
             let check = self.check_of_entries(reached, &entries, must_present).await?;
             let fingerprints = fingerprints(&entries);
             let observed = Observed {
@@ -253,7 +253,7 @@ impl Pass<'_> {
         if let Some((known, at, check)) = known
             && known == print
             && !must_ask
-            && now.duration_since(at) < RESYNC
+            && now.duration_since(at) < ANSWER_TTL
         {
             return Ok(check);
         }

@@ -25,10 +25,10 @@ use crate::crd::CoderProvisioner;
 use crate::names::FINALIZER;
 pub(crate) use objects::remove;
 use pass::Pass;
-use resource::{Error, RESYNC, add_finalizer, pool_id, read};
+use resource::{Error, RESYNC_INTERVAL, add_finalizer, pool_id, read};
 
-/// When a resource that was not found is looked for again.
-const GONE: Duration = Duration::from_secs(10);
+/// Delay until a resource that was not found is read again.
+const NOT_FOUND_RETRY_DELAY: Duration = Duration::from_secs(10);
 
 /// One pass.
 ///
@@ -46,7 +46,7 @@ async fn run(known: &CoderProvisioner, ctx: &Context) -> Result<Action, Error> {
     let Some(pool) = &read(ctx, known).await? else {
         ctx.forget(&pool_id(known));
         // It is gone, or its definition is being replaced; the controller drops the next pass if the watch knows it no more.
-        return Ok(Action::requeue(GONE));
+        return Ok(Action::requeue(NOT_FOUND_RETRY_DELAY));
     };
     if pool.meta().deletion_timestamp.is_some() {
         return cleanup::run(ctx, pool).await;
@@ -54,7 +54,7 @@ async fn run(known: &CoderProvisioner, ctx: &Context) -> Result<Action, Error> {
     if !pool.finalizers().iter().any(|finalizer| finalizer == FINALIZER) {
         add_finalizer(ctx, pool).await?;
         // The change starts the next pass.
-        return Ok(Action::requeue(RESYNC));
+        return Ok(Action::requeue(RESYNC_INTERVAL));
     }
     Pass::new(ctx, pool).run().await
 }

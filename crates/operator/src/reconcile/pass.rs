@@ -10,7 +10,7 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::OwnerReference;
 use kube::runtime::controller::Action;
 use kube::{Resource as _, ResourceExt as _};
 
-use super::resource::{Error, RESYNC, pool_id, resync};
+use super::resource::{Error, RESYNC_INTERVAL, pool_id, resync};
 use crate::access::{self, Access, Believed};
 use crate::context::{Context, Hold, NOT_ENTITLED, Organization};
 use crate::crd::{CoderProvisioner, CoderProvisionerStatus};
@@ -99,7 +99,7 @@ impl<'a> Pass<'a> {
         if self.resource.spec.paused {
             self.status.phase = Some("Paused".to_owned());
             self.write_status().await?;
-            return Ok(Action::requeue(RESYNC));
+            return Ok(Action::requeue(RESYNC_INTERVAL));
         }
         let outcome = self.steps().await;
         match outcome {

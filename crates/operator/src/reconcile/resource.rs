@@ -20,13 +20,13 @@ pub(crate) struct Error {
 }
 
 /// The longest time between two passes, before [`resync`] spreads them.
-pub(super) const RESYNC: Duration = Duration::from_secs(300);
+pub(super) const RESYNC_INTERVAL: Duration = Duration::from_secs(300);
 
 /// The longest time between two passes over the resource with this UID. It differs, so that resources that were made at the same
 /// time are not looked at at the same time for ever.
 pub(super) fn resync(uid: &str) -> Duration {
     let sum: u64 = uid.bytes().map(u64::from).sum();
-    RESYNC + Duration::from_secs(sum % 60)
+    RESYNC_INTERVAL + Duration::from_secs(sum % 60)
 }
 
 /// Namespace and name.

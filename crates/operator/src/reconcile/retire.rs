@@ -17,7 +17,7 @@ use crate::failure::Failure;
 use crate::names::KEY_ID;
 
 /// Rows of a list of daemons; without a limit it has 50.
-const ROWS: u32 = 100_000;
+const MAX_ROWS: u32 = 100_000;
 
 impl Pass<'_> {
     /// Deletes retiring keys that neither pods nor connected daemons use. The pool works meanwhile, so a failure is reported and
@@ -56,7 +56,7 @@ impl Pass<'_> {
     /// Deletes a retiring key that no pod uses; returns whether it is done with.
     async fn retire(&mut self, reached: &Reached, key: &KeyStatus) -> Result<bool, CoderError> {
         if let (Some(id), Ok(organization)) = (&key.id, key.organization_id.parse::<OrganizationId>()) {
-            let filter = DaemonFilter { limit: Some(ROWS), ..DaemonFilter::default() };
+            let filter = DaemonFilter { limit: Some(MAX_ROWS), ..DaemonFilter::default() };
             match reached.client.daemons(organization, &filter).await {
                 Ok(daemons) if daemons.iter().any(|daemon| daemon.key_id.to_string() == *id) => {
                     return Ok(false);

@@ -17,10 +17,10 @@ use tower::service_fn;
 use crate::gateway::{Decision, Gateway};
 use crate::world::World;
 
-/// More lives than any change takes.
-const LIVES: usize = 60;
+/// More operators, one after the other, than any change takes.
+const MAX_OPERATORS: usize = 60;
 /// How long an operator without a side effect lives: nothing is left to do for it.
-const IDLE: Duration = Duration::from_millis(2500);
+const IDLE_LIFETIME: Duration = Duration::from_millis(2500);
 
 /// The life of one operator: it ends when its last side effect has happened, before it learns of that.
 #[derive(Clone)]
@@ -76,7 +76,7 @@ fn mortal(client: Client, life: Life) -> Client {
 /// Runs operators one after the other until one finds nothing more to do. Returns how many side effects happened.
 async fn live(world: &World, gateway: &Gateway) -> usize {
     let mut effects = 0;
-    for killed in 0..LIVES {
+    for killed in 0..MAX_OPERATORS {
         // Most live one side effect long. A new key is only in an answer, so writing it takes a longer life.
         let length = 1 + killed % 4;
         let life = Life::new(length);
@@ -100,7 +100,7 @@ async fn live(world: &World, gateway: &Gateway) -> usize {
             Config { namespace: Some(world.namespace.clone()), control_planes: false, election: None };
         let run = coder_operator::run(client, config, Arc::new(SystemClock), None, CancellationToken::new());
         let operator = tokio::spawn(run);
-        let ended = tokio::time::timeout(IDLE, life.over.cancelled()).await;
+        let ended = tokio::time::timeout(IDLE_LIFETIME, life.over.cancelled()).await;
         operator.abort();
         drop(operator.await);
         effects += length - life.left.load(Ordering::SeqCst);

@@ -27,7 +27,7 @@ use crate::kubelet::{self, JobsHandle};
 use coder_testkit::kubernetes::{Cluster, apply, cluster};
 
 /// Deadline of every wait: scaling and rollouts pass through several controllers.
-const SOON: Duration = Duration::from_secs(60);
+const WAIT_LIMIT: Duration = Duration::from_secs(60);
 
 pub(crate) struct World {
     pub(crate) cluster: &'static Cluster,
@@ -195,7 +195,7 @@ impl World {
         what: &str,
         wanted: impl Fn(&CoderProvisionerStatus) -> bool,
     ) -> CoderProvisionerStatus {
-        let deadline = Instant::now() + SOON;
+        let deadline = Instant::now() + WAIT_LIMIT;
         loop {
             let status = self.status(name).await;
             if wanted(&status) {
@@ -232,7 +232,7 @@ impl World {
 
     /// Waits for anything else.
     pub(crate) async fn eventually(&self, what: &str, mut condition: impl AsyncFnMut() -> bool) {
-        let deadline = Instant::now() + SOON;
+        let deadline = Instant::now() + WAIT_LIMIT;
         while !condition().await {
             assert!(Instant::now() < deadline, "not in time: {what}");
             tokio::time::sleep(Duration::from_millis(150)).await;

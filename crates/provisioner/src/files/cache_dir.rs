@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 use rustix::fs::{Access, access};
 
 /// Subdirectories that every daemon writes to (`terraform/cache/`, `job/workdir.rs`).
-const WRITTEN: [&str; 5] = ["work", "plugins", "installing", "init", "modules"];
+const SUBDIRECTORIES: [&str; 5] = ["work", "plugins", "installing", "init", "modules"];
 
 /// Why a cache directory cannot be used.
 #[derive(Debug, thiserror::Error)]
@@ -47,7 +47,7 @@ pub(crate) fn resolve(path: &Path) -> PathBuf {
 /// # Errors
 /// One of them cannot be created or written to; every job would fail.
 pub(crate) fn prepare(cache: &Path) -> Result<(), CacheError> {
-    for dir in WRITTEN.map(|name| cache.join(name)) {
+    for dir in SUBDIRECTORIES.map(|name| cache.join(name)) {
         let usable = private_dirs(&dir).and_then(|()| {
             // Another user may have created it with a mode that excludes this user.
             Ok(access(&dir, Access::READ_OK | Access::WRITE_OK | Access::EXEC_OK)?)

@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 use rustix::process::{Pid, Signal, kill_process};
 
 /// How long to wait for a group to become empty, and how often to check.
-const TIMEOUT: Duration = Duration::from_secs(5);
+const EMPTY_TIMEOUT: Duration = Duration::from_secs(5);
 const POLL_INTERVAL: Duration = Duration::from_millis(2);
 
 /// Prefix of group names.
@@ -71,7 +71,7 @@ impl Drop for JobCgroups {
 
 /// Kills the processes of a group, and removes it. A killed process leaves its group a moment later.
 fn end(dir: &Path) -> std::io::Result<()> {
-    let until = Instant::now() + TIMEOUT;
+    let until = Instant::now() + EMPTY_TIMEOUT;
     loop {
         match std::fs::remove_dir(dir) {
             Err(error) if error.kind() == std::io::ErrorKind::NotFound => return Ok(()),

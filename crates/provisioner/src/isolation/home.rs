@@ -40,7 +40,8 @@ const NOT_CREDENTIAL_FILES: [&str; 7] =
     ["HOME", "PWD", "OLDPWD", "TMPDIR", "MAIL", "HISTFILE", "XDG_RUNTIME_DIR"];
 
 /// A home that contains one of these is not a person's: no program would run without them.
-const NEEDED: [&str; 10] = ["/bin", "/dev", "/etc", "/lib", "/proc", "/run", "/sbin", "/sys", "/tmp", "/usr"];
+const SYSTEM_DIRECTORIES: [&str; 10] =
+    ["/bin", "/dev", "/etc", "/lib", "/proc", "/run", "/sbin", "/sys", "/tmp", "/usr"];
 
 /// What jobs see instead of the daemon's home directory.
 #[derive(Debug, Clone, Default)]
@@ -169,7 +170,7 @@ impl JobHome {
 fn is_personal(home: &Path) -> bool {
     let Ok(home) = home.canonicalize() else { return false };
     let temporary = std::env::temp_dir();
-    let mut needed = NEEDED.iter().copied().map(OsStr::new).chain([temporary.as_os_str()]);
+    let mut needed = SYSTEM_DIRECTORIES.iter().copied().map(OsStr::new).chain([temporary.as_os_str()]);
     !needed.any(|path| Path::new(path).canonicalize().is_ok_and(|path| path.starts_with(&home)))
 }
 

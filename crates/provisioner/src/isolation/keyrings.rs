@@ -113,16 +113,16 @@ mod tests {
 
     #[test]
     fn only_the_calls_for_keys_are_refused() {
-        const OTHER: u32 = 0xc000_00f3;
+        const OTHER_ARCHITECTURE: u32 = 0xc000_00f3;
         for (architecture, first) in FIRST_CALLS {
             for bit in [0, X32_BIT] {
                 for number in [0, 1, first - 1, first + 3, first + 4, 500] {
                     assert_eq!(answer(architecture, number | bit), libc::SECCOMP_RET_ALLOW, "{number}");
-                    assert_eq!(answer(OTHER, number | bit), libc::SECCOMP_RET_ALLOW, "{number}");
+                    assert_eq!(answer(OTHER_ARCHITECTURE, number | bit), libc::SECCOMP_RET_ALLOW, "{number}");
                 }
                 for number in first..first + 3 {
                     assert_eq!(answer(architecture, number | bit), 0x5_0000 | 38, "{number}");
-                    assert_eq!(answer(OTHER, number | bit), libc::SECCOMP_RET_ALLOW, "{number}");
+                    assert_eq!(answer(OTHER_ARCHITECTURE, number | bit), libc::SECCOMP_RET_ALLOW, "{number}");
                 }
             }
         }

@@ -22,11 +22,11 @@ mod tests {
     use super::*;
 
     /// Tells the test that it runs in a process of its own: other tests need a process that is dumpable.
-    const INSIDE: &str = "CODER_TEST_PROTECTED_PROCESS";
+    const CHILD_VARIABLE: &str = "CODER_TEST_PROTECTED_PROCESS";
 
     #[test]
     fn process_is_not_dumpable_afterwards() {
-        if std::env::var_os(INSIDE).is_some() {
+        if std::env::var_os(CHILD_VARIABLE).is_some() {
             assert!(matches!(dumpable_behavior().unwrap(), DumpableBehavior::Dumpable));
             protect_process();
             assert!(matches!(dumpable_behavior().unwrap(), DumpableBehavior::NotDumpable));
@@ -34,7 +34,7 @@ mod tests {
         }
         let name = "isolation::protect::tests::process_is_not_dumpable_afterwards";
         let mut child = std::process::Command::new(std::env::current_exe().unwrap());
-        let output = child.args(["--exact", name, "--nocapture"]).env(INSIDE, "1").output().unwrap();
+        let output = child.args(["--exact", name, "--nocapture"]).env(CHILD_VARIABLE, "1").output().unwrap();
         let printed = String::from_utf8_lossy(&output.stdout);
         assert!(output.status.success() && printed.contains("1 passed"), "{printed}");
     }

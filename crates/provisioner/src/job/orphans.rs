@@ -10,7 +10,7 @@ use std::time::Duration;
 use rustix::process::{Pid, Signal, kill_process};
 
 /// Names the job's directory in the environment of all its processes.
-pub(crate) const MARKER: &str = "CODER_PROVISIONER_WORK_DIR";
+pub(crate) const JOB_VARIABLE: &str = "CODER_PROVISIONER_WORK_DIR";
 
 /// Processes may start others while they are being killed.
 const MAX_ROUNDS: usize = 5;
@@ -21,7 +21,7 @@ const RECHECK_DELAY: Duration = Duration::from_millis(5);
 /// Kills all processes of the job with this directory, and returns how many there were. Blocks: call it off the
 /// async threads. Does nothing on systems without `/proc`.
 pub(crate) fn kill_all(job_dir: &Path) -> usize {
-    let mut marker = format!("{MARKER}=").into_bytes();
+    let mut marker = format!("{JOB_VARIABLE}=").into_bytes();
     marker.extend_from_slice(job_dir.as_os_str().as_encoded_bytes());
     // A killed process keeps its environment for a moment, so each one is counted once.
     let mut killed = BTreeSet::new();
@@ -61,10 +61,10 @@ fn find(marker: &[u8]) -> Vec<Pid> {
 /// Starts a process of a job. The kernel shows its environment a moment after the start.
 #[cfg(test)]
 pub(crate) fn spawn_orphan(job_dir: &Path) -> std::process::Child {
-    let child = std::process::Command::new("sleep").arg("1000").env(MARKER, job_dir).spawn().unwrap();
+    let child = std::process::Command::new("sleep").arg("1000").env(JOB_VARIABLE, job_dir).spawn().unwrap();
     let environment = format!("/proc/{}/environ", child.id());
     let until = std::time::Instant::now() + Duration::from_secs(20);
-    while !String::from_utf8_lossy(&std::fs::read(&environment).unwrap()).contains(MARKER) {
+    while !String::from_utf8_lossy(&std::fs::read(&environment).unwrap()).contains(JOB_VARIABLE) {
         assert!(std::time::Instant::now() < until, "the process has no environment");
     }
     child

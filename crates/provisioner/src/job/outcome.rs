@@ -74,8 +74,8 @@ impl JobFailure {
 /// Adds what to do about a full disk or a machine that starts no further program: their messages do not say it,
 /// whether they come from the daemon, Terraform or a provider.
 fn with_next_step(mut error: String) -> String {
-    const FULL: &str = "no space left on device";
-    if error.to_ascii_lowercase().contains(FULL) {
+    const DISK_FULL: &str = "no space left on device";
+    if error.to_ascii_lowercase().contains(DISK_FULL) {
         error.push_str(
             "; the disk of the provisioner daemon is full: make room where its cache directory is, or start it with another --cache-dir",
         );

@@ -18,10 +18,10 @@ use crate::files::job_file::JobFile;
 const PREFIX: &str = "Session";
 const TEMPLATE: &str = "template";
 const STATE: &str = "template/terraform.tfstate";
-const RECORD: &str = "private/job.json";
+const RECORD_FILE: &str = "private/job.json";
 
 /// Prefix of lock files; the id of the directory follows.
-const LOCK: &str = "lock-";
+const LOCK_PREFIX: &str = "lock-";
 
 /// Attempts to lock a new lock file, and the delay between them.
 const LOCK_ATTEMPTS: usize = 100;
@@ -101,7 +101,7 @@ impl WorkDir {
 
     /// Where the job's id and token are stored for a later process.
     pub(crate) fn record_file(&self) -> JobFile {
-        JobFile::new(&self.root, RECORD)
+        JobFile::new(&self.root, RECORD_FILE)
     }
 
     /// From now on the state is kept however the job ends: Terraform is about to change it.
@@ -151,7 +151,11 @@ pub(crate) fn keep_state(parent: &Path, state: &[u8]) -> std::io::Result<Salvage
 
 /// The paths of state and record in a job's directory.
 fn salvaged_in(dir: &Path) -> SalvagedState {
-    SalvagedState { dir: dir.to_owned(), record: JobFile::new(dir, RECORD), state: JobFile::new(dir, STATE) }
+    SalvagedState {
+        dir: dir.to_owned(),
+        record: JobFile::new(dir, RECORD_FILE),
+        state: JobFile::new(dir, STATE),
+    }
 }
 
 impl Drop for WorkDir {
@@ -254,7 +258,7 @@ impl JobLock {
 
     /// `None` while another process holds it. The directory need not exist yet.
     fn take(dir: &Path) -> std::io::Result<Option<Self>> {
-        let name = dir.file_name().unwrap_or_default().to_string_lossy().replacen(PREFIX, LOCK, 1);
+        let name = dir.file_name().unwrap_or_default().to_string_lossy().replacen(PREFIX, LOCK_PREFIX, 1);
         let path = dir.with_file_name(name);
         loop {
             let file = std::fs::File::options().write(true).create(true).truncate(false).open(&path)?;
@@ -282,7 +286,7 @@ impl Drop for JobLock {
 /// The lock files of a directory of jobs.
 pub(crate) fn locks(parent: &Path) -> Vec<PathBuf> {
     let entries = std::fs::read_dir(parent).into_iter().flatten().flatten();
-    let locks = entries.filter(|entry| entry.file_name().to_string_lossy().starts_with(LOCK));
+    let locks = entries.filter(|entry| entry.file_name().to_string_lossy().starts_with(LOCK_PREFIX));
     locks.map(|entry| entry.path()).collect()
 }
 

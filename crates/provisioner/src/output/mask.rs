@@ -31,10 +31,10 @@ const MIN_LINE: usize = 8;
 const MAX_ENCODED_BYTES: usize = 256 << 10;
 
 /// Bytes that are searched at once.
-const WINDOW: usize = 256 << 10;
+const WINDOW_BYTES: usize = 256 << 10;
 
 /// A window starts this much earlier, so that it does not start inside an escape sequence of a secret.
-const MARGIN: usize = 64;
+const OVERLAP_BYTES: usize = 64;
 
 /// A line that ends with this many bytes of a secret waits for the next line.
 pub(crate) const PREFIX_BYTES: usize = 4;
@@ -72,7 +72,7 @@ impl Masker {
         let grams =
             forms.iter().flat_map(|form| form.windows(PREFIX_BYTES)).filter_map(|gram| gram.try_into().ok());
         let longest = forms.iter().map(Vec::len).max().unwrap_or(0);
-        Self { grams: grams.collect(), reach: 3 * longest + MARGIN, finder, forms }
+        Self { grams: grams.collect(), reach: 3 * longest + OVERLAP_BYTES, finder, forms }
     }
 
     /// Whether there are no secrets.
@@ -92,9 +92,9 @@ impl Masker {
             return if self.forms.is_empty() { Vec::new() } else { std::iter::once(0..text.len()).collect() };
         };
         let mut found: Vec<_> = finder.find_overlapping_iter(text).map(|found| found.range()).collect();
-        let step = WINDOW.max(self.reach);
+        let step = WINDOW_BYTES.max(self.reach);
         for start in (0..text.len()).step_by(step) {
-            let from = start.saturating_sub(MARGIN);
+            let from = start.saturating_sub(OVERLAP_BYTES);
             let window = &text[from..text.len().min(start + step + self.reach)];
             for layer in unescape::layers(window, false) {
                 let in_layer =
@@ -394,7 +394,7 @@ mod tests {
     fn secrets_are_found_at_the_borders_of_windows() {
         let masker = Masker::new(["hunter2-hunter2"]);
         let escaped = "hunter2%2Dhunter2";
-        let step = WINDOW.max(masker.reach());
+        let step = WINDOW_BYTES.max(masker.reach());
         for at in (step - 80..step + 80).step_by(7).chain([0, 2 * step - 5]) {
             let mut text = "x".repeat(3 * step);
             text.replace_range(at..at + escaped.len(), escaped);

@@ -7,12 +7,12 @@
 use std::ops::Range;
 
 /// Maximum number of layers: JSON in JSON in JSON, in colors.
-const PASSES: usize = 4;
+const MAX_PASSES: usize = 4;
 
 const ESCAPE: u8 = 0x1b;
 
 /// The longest HTML entity, with `&` and `;`.
-const ENTITY: usize = 12;
+const MAX_ENTITY_BYTES: usize = 12;
 
 /// Bytes, each with its range in the original.
 #[derive(Debug, Default)]
@@ -104,7 +104,7 @@ impl Layer {
 pub(crate) fn layers(text: &[u8], closed: bool) -> impl Iterator<Item = Layer> + use<> {
     let first = Layer::next(text, None, closed);
     let mut next = first;
-    let mut left = PASSES;
+    let mut left = MAX_PASSES;
     std::iter::from_fn(move || {
         left = left.checked_sub(1)?;
         let layer = next.take()?;
@@ -220,10 +220,10 @@ fn surrogates(bytes: &[u8], high: u32) -> EscapeToken {
 }
 
 fn entity(bytes: &[u8]) -> EscapeToken {
-    let window = &bytes[..bytes.len().min(ENTITY)];
+    let window = &bytes[..bytes.len().min(MAX_ENTITY_BYTES)];
     let is_part = |byte: &u8| byte.is_ascii_alphanumeric() || *byte == b'#';
     let Some(end) = window.iter().skip(1).position(|byte| !is_part(byte)).map(|at| at + 1) else {
-        return if window.len() < ENTITY { EscapeToken::Open } else { EscapeToken::Plain };
+        return if window.len() < MAX_ENTITY_BYTES { EscapeToken::Open } else { EscapeToken::Plain };
     };
     if window[end] != b';' {
         return EscapeToken::Plain;
@@ -302,14 +302,14 @@ mod tests {
     #[test]
     fn layers_are_taken_away_one_by_one_and_not_without_end() {
         let mut text = "a\"b".to_owned();
-        for depth in 1..=PASSES + 1 {
+        for depth in 1..=MAX_PASSES + 1 {
             text = serde_json::to_string(&text).unwrap().trim_matches('"').to_owned();
-            if depth <= PASSES {
+            if depth <= MAX_PASSES {
                 assert_eq!(inner(&text), "a\"b", "{text}");
             } else {
                 assert_ne!(inner(&text), "a\"b", "{text}");
             }
-            assert!(layers(text.as_bytes(), false).count() <= PASSES);
+            assert!(layers(text.as_bytes(), false).count() <= MAX_PASSES);
         }
     }
 

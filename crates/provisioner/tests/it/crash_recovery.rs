@@ -19,7 +19,7 @@ fn rounds() -> usize {
 }
 
 /// What was written this long before a kill is on the server.
-const PROMISE: Duration = Duration::from_millis(250);
+const LOSS_WINDOW: Duration = Duration::from_millis(250);
 
 /// Ten resources, one after the other, each of which takes a while.
 fn ten() -> String {
@@ -70,7 +70,7 @@ async fn watch(server: &Server, cache: &Path, changes: usize) -> u64 {
         seen.len() >= changes || server.record().is_over()
     })
     .await;
-    let promised = seen.iter().rev().find(|(at, _)| at.elapsed() >= PROMISE);
+    let promised = seen.iter().rev().find(|(at, _)| at.elapsed() >= LOSS_WINDOW);
     promised.map_or(0, |(_, serial)| *serial)
 }
 

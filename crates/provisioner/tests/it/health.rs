@@ -11,13 +11,13 @@ use crate::fake_server::Server;
 use crate::fixture::{PLAIN, Running, stand_in, start, tar};
 use crate::release_server::Remote;
 
-const SOON: Duration = Duration::from_millis(20);
+const CHECK_INTERVAL: Duration = Duration::from_millis(20);
 
 /// A daemon whose only configured program `terraform` is missing.
 fn without_terraform(server: &Server) -> Running {
     Running::with(server, |config, dir| {
         config.terraform = TerraformSource::File(dir.join("terraform"));
-        (config.terraform_retry, config.terraform_check) = (SOON, SOON);
+        (config.terraform_retry, config.terraform_check) = (CHECK_INTERVAL, CHECK_INTERVAL);
     })
 }
 
@@ -104,7 +104,7 @@ async fn an_installation_that_failed_is_tried_again() {
     let real = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/releases");
     let running = Running::with(&server, |config, _| {
         config.terraform = TerraformSource::Paths(Vec::new());
-        config.terraform_retry = SOON;
+        config.terraform_retry = CHECK_INTERVAL;
         let mut install = InstallConfig::new(&target, Some(&format!("{}terraform", remote.url()))).unwrap();
         install.keys = std::fs::read_to_string(real.join("test-key.asc")).unwrap();
         config.install = Some(install);

@@ -131,9 +131,9 @@ async fn holds(isolation: IsolationMode, level: IsolationLevel) {
         assert_eq!(*answer, libc::ENOSYS.to_string(), "no key is stored");
     }
     // Of include/uapi/linux/capability.h: from CAP_DAC_READ_SEARCH to CAP_CHECKPOINT_RESTORE.
-    const GONE: [u32; 16] = [2, 16, 17, 18, 19, 20, 21, 22, 25, 27, 32, 33, 34, 38, 39, 40];
+    const DROPPED_CAPABILITIES: [u32; 16] = [2, 16, 17, 18, 19, 20, 21, 22, 25, 27, 32, 33, 34, 38, 39, 40];
     let rights = u64::from_str_radix(&facts["rights"], 16).unwrap();
-    for number in GONE {
+    for number in DROPPED_CAPABILITIES {
         assert_eq!(rights >> number & 1, 0, "right {number} of {rights:x}");
     }
     let cache = running.dir.path().canonicalize().unwrap().join("cache");

@@ -6,12 +6,12 @@ use std::process::{Command, Output};
 
 use coder_requirements::{RECORD_VARIABLE, Requirement, has, read};
 
-const ASKED: &str = "CODER_TEST_ASK_FOR";
+const REQUIREMENT_VARIABLE: &str = "CODER_TEST_ASK_FOR";
 
 /// The tests below run it in a process of its own; otherwise it does nothing.
 #[test]
 fn asks_for() {
-    let Ok(name) = std::env::var(ASKED) else { return };
+    let Ok(name) = std::env::var(REQUIREMENT_VARIABLE) else { return };
     let requirement = Requirement::ALL.into_iter().find(|known| known.name() == name).unwrap();
     assert!(!has(requirement), "the tests below take it away");
 }
@@ -19,7 +19,7 @@ fn asks_for() {
 /// As [`asks_for`], by the macro.
 #[test]
 fn requires() {
-    if std::env::var_os(ASKED).is_none() {
+    if std::env::var_os(REQUIREMENT_VARIABLE).is_none() {
         return;
     }
     let program = coder_requirements::require!(program Tofu);
@@ -33,7 +33,7 @@ fn ask(requirement: Requirement, ci: Option<&str>, record: &Path) -> Output {
 
 fn run(test: &str, requirement: Requirement, ci: Option<&str>, record: &Path) -> Output {
     let mut command = Command::new(std::env::current_exe().unwrap());
-    command.args(["--exact", test]).env_clear().env("PATH", "").env(ASKED, requirement.name());
+    command.args(["--exact", test]).env_clear().env("PATH", "").env(REQUIREMENT_VARIABLE, requirement.name());
     command.env(RECORD_VARIABLE, record);
     if let Some(value) = ci {
         command.env("CI", value);

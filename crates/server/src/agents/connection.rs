@@ -17,7 +17,7 @@ use crate::events::Topic;
 use crate::http::AccessUrl;
 
 /// Interval of pings, and the time for an answer: a connection that broke without a word ends within twice that.
-const PING: Duration = Duration::from_secs(15);
+const PING_INTERVAL: Duration = Duration::from_secs(15);
 
 /// A connection that was authenticated and does not run yet.
 pub struct Connection {
@@ -48,8 +48,11 @@ impl Connection {
         tracing::info!(agent_id = %agent, workspace_id = %workspace, api_version = %version, "agent connected");
         // The agents of a user share memory with each other, and with the user's requests.
         let holder = app.memory.holder(identity.owner_id.0.as_u128()).connection();
-        let config =
-            mux::Config { keepalive_interval: PING, keepalive_timeout: PING, ..mux::Config::default() };
+        let config = mux::Config {
+            keepalive_interval: PING_INTERVAL,
+            keepalive_timeout: PING_INTERVAL,
+            ..mux::Config::default()
+        };
         let session = mux::Session::accounted(io, config, holder.memory().clone(), holder.unread());
         let service = AgentSession::new(app.clone(), identity, version, Arc::clone(&registration), url);
         let reason = serve(&app, &session, Arc::new(service), registration.close()).await;

@@ -6,9 +6,9 @@ use parking_lot::Mutex;
 use tokio::time::{Instant, sleep_until};
 
 /// Calls that may come at once: an agent that starts reports states, logs, apps and metadata.
-const BURST: u32 = 200;
+const MAX_BURST: u32 = 200;
 /// The time in which one more call is allowed. A busy agent sends logs and metadata once a second.
-const INTERVAL: Duration = Duration::from_millis(50);
+const CALL_INTERVAL: Duration = Duration::from_millis(50);
 
 /// The pace of one connection.
 #[derive(Debug)]
@@ -27,8 +27,8 @@ impl Pace {
         let now = Instant::now();
         let turn = {
             let mut paid = self.paid.lock();
-            *paid = (*paid).max(now) + INTERVAL;
-            *paid - INTERVAL * BURST
+            *paid = (*paid).max(now) + CALL_INTERVAL;
+            *paid - CALL_INTERVAL * MAX_BURST
         };
         if turn > now {
             sleep_until(turn).await;
@@ -43,13 +43,13 @@ mod tests {
     #[tokio::test(start_paused = true)]
     async fn a_burst_passes_and_a_flood_waits() {
         let (pace, start) = (Pace::new(), Instant::now());
-        for _ in 0..BURST {
+        for _ in 0..MAX_BURST {
             pace.wait().await;
         }
         assert_eq!(start.elapsed(), Duration::ZERO);
         for _ in 0..100 {
             pace.wait().await;
         }
-        assert!(start.elapsed() >= INTERVAL * 99, "{:?}", start.elapsed());
+        assert!(start.elapsed() >= CALL_INTERVAL * 99, "{:?}", start.elapsed());
     }
 }

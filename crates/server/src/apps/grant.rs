@@ -12,11 +12,11 @@ use crate::authn::signed_token::{KEY_BYTES, TokenKey};
 /// The cookie of signed tokens.
 pub const COOKIE: &str = "coder_signed_app_token";
 /// How long a token is valid. A right that has ended ends after this at the latest.
-pub const LIFETIME: SignedDuration = SignedDuration::from_mins(1);
+pub const GRANT_LIFETIME: SignedDuration = SignedDuration::from_mins(1);
 /// Longer tokens are not read.
 const MAX_BYTES: usize = 8 << 10;
 /// Tokens of one request that are tried: paths of apps may contain each other.
-const TRIED: usize = 4;
+const MAX_TOKENS: usize = 4;
 
 /// Which app a request is for, as its host name or path says.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -101,7 +101,7 @@ impl Grants {
             app_url: granted.app_url,
             cors_behavior: granted.cors_behavior,
             public: granted.level == SharingLevel::Public,
-            exp: (now + LIFETIME).as_second(),
+            exp: (now + GRANT_LIFETIME).as_second(),
         };
         let token = self.0.sign(&grant);
         (grant, token)
@@ -114,7 +114,7 @@ impl Grants {
         request: &AppRequest,
         now: Timestamp,
     ) -> Option<Grant> {
-        let grants = tokens.take(TRIED).filter_map(|token| self.0.read::<Grant>(token, MAX_BYTES).ok());
+        let grants = tokens.take(MAX_TOKENS).filter_map(|token| self.0.read::<Grant>(token, MAX_BYTES).ok());
         grants.filter(|grant| grant.exp > now.as_second()).find(|grant| grant.request == *request)
     }
 }
@@ -184,7 +184,7 @@ mod tests {
         assert_eq!(find(&grants, other, now), None);
         let by_path = AppRequest { access_method: Method::Path, ..request("web") };
         assert_eq!(find(&grants, by_path, now), None);
-        assert_eq!(find(&grants, request("web"), now + LIFETIME), None);
+        assert_eq!(find(&grants, request("web"), now + GRANT_LIFETIME), None);
         assert_eq!(find(&Grants::new(&[8; KEY_BYTES]), request("web"), now), None);
     }
 
@@ -197,7 +197,7 @@ mod tests {
             let tokens = std::iter::repeat_n("x", others).chain([token.as_str()]);
             grants.find(tokens, &request("web"), now)
         };
-        assert!(with(TRIED - 1).is_some());
-        assert!(with(TRIED).is_none());
+        assert!(with(MAX_TOKENS - 1).is_some());
+        assert!(with(MAX_TOKENS).is_none());
     }
 }

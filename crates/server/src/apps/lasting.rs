@@ -28,7 +28,7 @@ use crate::routes::workspaces::find::object;
 /// How often a right is looked up without a cause: a template may lower the level of its apps.
 const LOOK_AGAIN: Duration = Duration::from_secs(60);
 /// Changes of a workspace within this time are looked at together.
-const GATHER: Duration = Duration::from_secs(1);
+const COALESCE_INTERVAL: Duration = Duration::from_secs(1);
 
 /// Whether a visitor may open an app now.
 ///
@@ -119,7 +119,7 @@ impl Upgraded {
                 if self.right.has_ended().await {
                     return;
                 }
-                sleep(GATHER).await;
+                sleep(COALESCE_INTERVAL).await;
             }
         };
         tokio::select! {

@@ -26,7 +26,7 @@ use crate::memory::Watched;
 use crate::network::server_node::DialError;
 
 /// Bytes that are copied at once in an upgraded connection.
-const BUFFER: usize = 16 << 10;
+const BUFFER_BYTES: usize = 16 << 10;
 /// The name of upgraded connections in metrics.
 const UPGRADED: &str = "(app)";
 
@@ -84,12 +84,12 @@ impl Target {
 }
 
 /// Times that a path may be escaped.
-const ESCAPED: usize = 3;
+const MAX_ESCAPES: usize = 3;
 
 /// Whether a path has a segment `.` or `..`, escaped or not.
 fn has_dots(path: &str) -> bool {
     let mut plain = path.as_bytes().to_vec();
-    for _ in 0..=ESCAPED {
+    for _ in 0..=MAX_ESCAPES {
         // Some servers read a backslash as a slash, and drop what follows a semicolon.
         let segments = plain.split(|byte| matches!(byte, b'/' | b'\\'));
         let mut names =
@@ -188,7 +188,8 @@ async fn copy(client: OnUpgrade, app: OnUpgrade) {
         }
     };
     let (mut client, mut app) = (TokioIo::new(client), TokioIo::new(app));
-    let copied = tokio::io::copy_bidirectional_with_sizes(&mut client, &mut app, BUFFER, BUFFER).await;
+    let copied =
+        tokio::io::copy_bidirectional_with_sizes(&mut client, &mut app, BUFFER_BYTES, BUFFER_BYTES).await;
     if let Err(error) = copied {
         tracing::debug!(%error, "an upgraded connection of an app broke");
     }

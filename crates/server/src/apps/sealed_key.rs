@@ -15,7 +15,7 @@ use crate::authn::token::random;
 pub(super) const KEY_BYTES: usize = 32;
 const TAG_BYTES: usize = 16;
 /// Before and after the current time, since servers of a deployment have clocks of their own.
-const TOLERANCE: SignedDuration = SignedDuration::from_mins(1);
+const CLOCK_TOLERANCE: SignedDuration = SignedDuration::from_mins(1);
 /// Longer texts are not read.
 const MAX_BYTES: usize = 4 << 10;
 const ISSUER: &str = "coderd";
@@ -72,8 +72,8 @@ impl KeySealer {
             api_key: key.expose().to_owned(),
             iss: ISSUER.to_owned(),
             aud: vec![AUDIENCE.to_owned()],
-            exp: (now + TOLERANCE).as_second(),
-            nbf: (now - TOLERANCE).as_second(),
+            exp: (now + CLOCK_TOLERANCE).as_second(),
+            nbf: (now - CLOCK_TOLERANCE).as_second(),
         };
         let mut content = serde_json::to_vec(&claims).expect("it has only texts and numbers");
         let (nonce, tag) = encrypt(&aes(&content_key), header.as_bytes(), &mut content);
@@ -160,9 +160,9 @@ mod tests {
         let open =
             |sealer: &KeySealer, now| sealer.open(sealed.expose(), now).map(|key| key.expose().to_owned());
         assert_eq!(open(&sealer, NOW), Ok("id-secret".to_owned()));
-        assert_eq!(open(&sealer, NOW - TOLERANCE), Ok("id-secret".to_owned()));
-        assert_eq!(open(&sealer, NOW + TOLERANCE), Err(InvalidSeal));
-        assert_eq!(open(&sealer, NOW - TOLERANCE * 2), Err(InvalidSeal));
+        assert_eq!(open(&sealer, NOW - CLOCK_TOLERANCE), Ok("id-secret".to_owned()));
+        assert_eq!(open(&sealer, NOW + CLOCK_TOLERANCE), Err(InvalidSeal));
+        assert_eq!(open(&sealer, NOW - CLOCK_TOLERANCE * 2), Err(InvalidSeal));
         assert_eq!(open(&KeySealer::new(&[8; KEY_BYTES]), NOW), Err(InvalidSeal));
     }
 

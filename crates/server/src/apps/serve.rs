@@ -184,7 +184,7 @@ async fn authorize(
         level: effective_level(method.into(), level, rules),
     };
     let (grant, token) = app.apps.grants.issue(wanted, granted, app.now());
-    let (path, lifetime) = (&grant.request.base_path, grant::LIFETIME.as_secs());
+    let (path, lifetime) = (&grant.request.base_path, grant::GRANT_LIFETIME.as_secs());
     let cookie = cookies::signed_app_token(grant::COOKIE, &token, path, lifetime, &app.config);
     Ok(Ok((grant, cookie)))
 }

@@ -16,7 +16,7 @@ use crate::stored_key::stored_key;
 const GRANT_KEY: &str = "workspace_app_token_key";
 const SEALING_KEY: &str = "workspace_app_api_key_key";
 /// Upgraded connections of apps, such as WebSockets. One network has at most half of those that are free.
-const UPGRADES: usize = 8192;
+const MAX_UPGRADES: usize = 8192;
 
 /// See the module.
 pub struct Apps {
@@ -36,7 +36,7 @@ impl Apps {
             grants: Grants::new(&stored_key(store, GRANT_KEY).await?),
             sealer: KeySealer::new(&stored_key(store, SEALING_KEY).await?),
             transport: transport::new(node),
-            upgrades: ConnectionLimit::new(UPGRADES, config.proxies.clone()),
+            upgrades: ConnectionLimit::new(MAX_UPGRADES, config.proxies.clone()),
         })
     }
 }

@@ -29,7 +29,7 @@ use crate::network::server_node::ServerNode;
 const IDLE_CONNECTIONS: usize = 6;
 const IDLE_TIMEOUT: Duration = Duration::from_secs(600);
 /// Longest head of a response.
-const HEAD: usize = 256 << 10;
+const MAX_HEAD_BYTES: usize = 256 << 10;
 /// Time for a TLS handshake.
 const TLS_TIMEOUT: Duration = Duration::from_secs(15);
 
@@ -50,7 +50,7 @@ pub(super) fn new(node: Arc<ServerNode>) -> Transport {
         .pool_idle_timeout(IDLE_TIMEOUT)
         .pool_max_idle_per_host(IDLE_CONNECTIONS)
         .set_host(false)
-        .http1_max_buf_size(HEAD)
+        .http1_max_buf_size(MAX_HEAD_BYTES)
         // Some servers compare names of headers letter by letter, above all those of WebSockets.
         .http1_preserve_header_case(true)
         .http1_title_case_headers(true)

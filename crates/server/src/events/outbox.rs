@@ -16,11 +16,11 @@ use super::hint::Hint;
 /// A server without a heartbeat for so long has stopped: three heartbeats were missed.
 const SILENCE_TIMEOUT: Duration = Duration::from_secs(65);
 /// Most hints that wait. Above it they are replaced by [`Hint::Everything`].
-const WAITING: usize = 10_000;
+const MAX_WAITING_HINTS: usize = 10_000;
 /// Most jobs with followers on other servers.
-const FOLLOWED: usize = 10_000;
+const MAX_FOLLOWED_JOBS: usize = 10_000;
 /// Most other servers that are listed.
-const PEERS: usize = 1000;
+const MAX_PEERS: usize = 1000;
 
 #[derive(Debug)]
 struct State {
@@ -48,7 +48,7 @@ impl Outbox {
         if state.peers.is_empty() {
             return;
         }
-        if state.waiting.len() >= WAITING {
+        if state.waiting.len() >= MAX_WAITING_HINTS {
             state.waiting = BTreeSet::from([Hint::Everything]);
         } else {
             state.waiting.insert(hint);
@@ -82,13 +82,13 @@ impl Outbox {
     /// Another server sent a message. Returns whether it is a new server.
     pub fn peer_seen(&self, peer: Uuid) -> bool {
         let mut state = self.state();
-        state.peers.len() < PEERS && state.peers.insert(peer, Instant::now()).is_none()
+        state.peers.len() < MAX_PEERS && state.peers.insert(peer, Instant::now()).is_none()
     }
 
     /// Another server has a follower of this job.
     pub fn follow(&self, job: JobId) {
         let mut state = self.state();
-        if state.followed.len() < FOLLOWED {
+        if state.followed.len() < MAX_FOLLOWED_JOBS {
             state.followed.insert(job, Instant::now());
         }
     }
@@ -146,7 +146,7 @@ mod tests {
         outbox.changed(job);
         outbox.until_filled().await;
         assert_eq!(outbox.take(), [Hint::Changed(job)]);
-        for _ in 0..=WAITING {
+        for _ in 0..=MAX_WAITING_HINTS {
             outbox.notify(Hint::Posted(JobId::random()));
         }
         assert_eq!(outbox.take(), [Hint::Everything]);

@@ -10,9 +10,9 @@ use super::oauth_client::{Error, Grant};
 use crate::context::App;
 
 /// A token that expires sooner is refreshed, because a build takes some time.
-const MARGIN: SignedDuration = SignedDuration::from_mins(5);
+const REFRESH_MARGIN: SignedDuration = SignedDuration::from_mins(5);
 /// Longest lifetime of a token in seconds; longer ones are cut.
-const LONGEST: i64 = 10 * 366 * 24 * 3600;
+const MAX_LIFETIME_SECONDS: i64 = 10 * 366 * 24 * 3600;
 
 /// Stores the tokens of a user.
 pub async fn connect(
@@ -58,13 +58,13 @@ pub async fn token(
 ) -> Result<Result<Option<ExternalAuthLink>, Error>, coder_store::Error> {
     let Some(mut link) = known(app, user, &provider.id).await? else { return Ok(Ok(None)) };
     let Some((_, oauth_client)) = app.external_auth.find(&provider.id) else { return Ok(Ok(None)) };
-    if ends_before(&link, app.now(), MARGIN) && can_refresh(&link, provider) {
+    if ends_before(&link, app.now(), REFRESH_MARGIN) && can_refresh(&link, provider) {
         let lock = app.external_auth.refresh_lock(user, &provider.id);
         let _guard = lock.lock().await;
         // Another task may have refreshed it.
         let Some(newest) = known(app, user, &provider.id).await? else { return Ok(Ok(None)) };
         link = newest;
-        if ends_before(&link, app.now(), MARGIN) && can_refresh(&link, provider) {
+        if ends_before(&link, app.now(), REFRESH_MARGIN) && can_refresh(&link, provider) {
             match oauth_client.refresh(provider, &link.tokens.refresh).await {
                 Ok(grant) => link = refreshed(app, link, grant).await?,
                 Err(Error::Refused(why)) => {
@@ -101,7 +101,8 @@ async fn refreshed(
 }
 
 fn tokens(grant: Grant, now: Timestamp) -> OAuthTokens {
-    let ends = |seconds: i64| now.checked_add(SignedDuration::from_secs(seconds.min(LONGEST))).ok();
+    let ends =
+        |seconds: i64| now.checked_add(SignedDuration::from_secs(seconds.min(MAX_LIFETIME_SECONDS))).ok();
     OAuthTokens { access: grant.access, refresh: grant.refresh, expires_at: grant.lifetime.and_then(ends) }
 }
 

@@ -30,12 +30,12 @@ pub type Service = BoxCloneSyncService<Request, Response, Infallible>;
 const CLOSE_TIMEOUT: Duration = Duration::from_secs(5);
 
 /// Credit of an HTTP/2 connection and of each of its streams, in bytes.
-const WINDOW: u32 = 256 << 10;
+const STREAM_WINDOW: u32 = 256 << 10;
 
 /// Bytes that the kernel takes for a connection beyond what the peer's window allows to be sent. A peer that stops reading keeps no more
 /// than this and its own window; the kernel's default are several MiB.
 #[cfg(target_os = "linux")]
-const UNSENT: u32 = 128 << 10;
+const MAX_UNSENT_BYTES: u32 = 128 << 10;
 
 /// Serves the connections of a server: the routes, the protocol settings and the limits.
 pub struct ConnectionService {
@@ -59,8 +59,8 @@ impl ConnectionService {
             .timer(TokioTimer::new())
             .max_concurrent_streams(256)
             // Bytes that a peer may send before a handler reads them, for all streams of a connection together.
-            .initial_connection_window_size(WINDOW)
-            .initial_stream_window_size(WINDOW)
+            .initial_connection_window_size(STREAM_WINDOW)
+            .initial_stream_window_size(STREAM_WINDOW)
             .max_header_list_size(64 << 10)
             .keep_alive_interval(limits.stall_timeout)
             .keep_alive_timeout(limits.head_timeout);
@@ -135,7 +135,7 @@ impl ConnectionService {
 
 fn prepare(stream: &TcpStream) -> std::io::Result<()> {
     #[cfg(target_os = "linux")]
-    socket2::SockRef::from(stream).set_tcp_notsent_lowat(UNSENT)?;
+    socket2::SockRef::from(stream).set_tcp_notsent_lowat(MAX_UNSENT_BYTES)?;
     // Log lines and RPC answers are small; waiting to fill a packet only adds latency.
     stream.set_nodelay(true)
 }

@@ -3,7 +3,7 @@
 //! A client is a user, an IPv4 address or an IPv6 /64 network. Each path of a client has a counter. One client never uses up
 //! the limit of another: above [`CLIENT_PATHS`], all further paths of a client share one counter of that client. So do all
 //! paths of new clients when the memory for paths is full. Only after hundreds of thousands of clients in one minute do
-//! further clients share [`BUCKETS`].
+//! further clients share [`SHARED_BUCKETS`].
 
 use std::collections::HashMap;
 use std::hash::{BuildHasher, Hash, RandomState};
@@ -22,13 +22,13 @@ const WINDOW_SECONDS: i64 = 60;
 /// Paths of one client with counters of their own. An office behind one address needs some for each person.
 const CLIENT_PATHS: u32 = 4096;
 /// All apps together, as a multiple of the limit for one path of the API: a page has many parts.
-const APPS: u32 = 10;
+const APP_LIMIT_FACTOR: u32 = 10;
 /// Number of locks. All counters of a client are behind one of them.
 const SHARDS: usize = 16;
 /// Most counters of paths in one window and shard, and most clients; about 20 bytes each.
 const SHARD_COUNTERS: usize = 16 << 10;
 /// Counters of a shard that further clients share when it is full.
-const BUCKETS: u64 = 4096;
+const SHARED_BUCKETS: u64 = 4096;
 
 /// What is limited apart (http-api 1.9).
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
@@ -90,7 +90,7 @@ impl RateLimits {
             limits.api_per_minute,
             limits.login_per_minute,
             limits.files_per_minute,
-            limits.api_per_minute.saturating_mul(APPS),
+            limits.api_per_minute.saturating_mul(APP_LIMIT_FACTOR),
         ]);
         Self { limits, keys: RandomState::new(), shards: Default::default() }
     }
@@ -160,7 +160,7 @@ impl Counters {
             return path;
         }
         if self.paths.len() >= SHARD_COUNTERS {
-            return caller % BUCKETS;
+            return caller % SHARED_BUCKETS;
         }
         self.paths.insert(caller, u32::from(!full));
         if full { caller } else { path }
@@ -297,7 +297,7 @@ mod tests {
             ask(&rates, caller, "/a");
             ask(&rates, caller, "/b");
         }
-        let bound = SHARDS * (2 * SHARD_COUNTERS + BUCKETS as usize);
+        let bound = SHARDS * (2 * SHARD_COUNTERS + SHARED_BUCKETS as usize);
         assert!(counters(&rates) <= bound, "{}", counters(&rates));
     }
 

@@ -77,12 +77,12 @@ struct ThrottledWarning {
 }
 
 impl ThrottledWarning {
-    const EVERY: Duration = Duration::from_secs(60);
+    const WARNING_INTERVAL: Duration = Duration::from_secs(60);
 
     /// Counts a cause; `Some` is how many there were since the last warning, when another one is due.
     fn due(&mut self) -> Option<u64> {
         self.count += 1;
-        if self.written.is_some_and(|written| written.elapsed() < Self::EVERY) {
+        if self.written.is_some_and(|written| written.elapsed() < Self::WARNING_INTERVAL) {
             return None;
         }
         self.written = Some(Instant::now());

@@ -24,7 +24,7 @@ use crate::network::reading::Reading;
 /// Interval of pings. The object is read again with each, which makes up for lost wake-ups.
 const PING_EVERY: Duration = Duration::from_secs(15);
 /// Changes within this time after a read are read together: an agent may make many, and a user may watch often.
-const GATHER: Duration = Duration::from_secs(1);
+const COALESCE_INTERVAL: Duration = Duration::from_secs(1);
 
 /// What is seen of something that is watched.
 #[derive(Debug)]
@@ -104,7 +104,7 @@ impl<W: Watch> Watcher<W> {
             }
             let may_read = Instant::now() >= self.read_after;
             if self.changed && may_read {
-                self.read_after = Instant::now() + GATHER;
+                self.read_after = Instant::now() + COALESCE_INTERVAL;
                 match self.watch.read().await {
                     Ok(View::Nothing) => self.changed = false,
                     Ok(View::Json(text)) => {

@@ -23,7 +23,7 @@ static MAIL: LazyLock<Regex> = LazyLock::new(|| {
 });
 
 /// Where a link may begin: after one of these, and at the start of a line.
-const BEFORE: [char; 5] = [' ', '*', '_', '~', '('];
+const LINK_PREDECESSORS: [char; 5] = [' ', '*', '_', '~', '('];
 
 /// Splits a text into texts and links.
 pub(super) fn split(text: &str, at_start: bool, into: &mut Vec<Node>) {
@@ -43,7 +43,7 @@ pub(super) fn split(text: &str, at_start: bool, into: &mut Vec<Node>) {
             into.push(Node { kind: NodeKind::Link(kind, url), children });
             (from, skip_to) = (at + length, at + length);
         }
-        may_begin = BEFORE.contains(&c);
+        may_begin = LINK_PREDECESSORS.contains(&c);
     }
     push_text(&text[from..], into);
 }

@@ -15,7 +15,7 @@ const NAMED: [(&str, &str); 7] = [
     ("copy", "©"),
 ];
 /// Longest entity that is looked for.
-const LONGEST: usize = 10;
+const MAX_ENTITY_BYTES: usize = 10;
 
 /// The text without tags, comments, and surrounding space.
 pub(super) fn text(html: &str) -> String {
@@ -47,7 +47,7 @@ pub(super) fn decoded(text: &str) -> Cow<'_, str> {
     let mut rest = text;
     while let Some((before, after)) = rest.split_once('&') {
         plain.push_str(before);
-        let found = after.char_indices().take(LONGEST).find(|(_, c)| *c == ';').map(|(at, _)| at);
+        let found = after.char_indices().take(MAX_ENTITY_BYTES).find(|(_, c)| *c == ';').map(|(at, _)| at);
         match found.and_then(|end| Some((entity(&after[..end])?, &after[end + 1..]))) {
             Some((decoded, behind)) => {
                 plain.push_str(&decoded);

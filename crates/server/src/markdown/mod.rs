@@ -11,12 +11,12 @@ use pulldown_cmark::LinkType;
 use tree::{Node, NodeKind};
 
 /// Longest description that is rendered, in bytes: some marks take the parser a time that grows with the square.
-const LONGEST: usize = 64 << 10;
+const MAX_MARKDOWN_BYTES: usize = 64 << 10;
 
 /// The plain text of a description. One that is too long, or nested too deep, stays as it is.
 #[must_use]
 pub fn plain_text(markdown: &str) -> String {
-    let root = (markdown.len() <= LONGEST).then(|| tree::parse(markdown)).flatten();
+    let root = (markdown.len() <= MAX_MARKDOWN_BYTES).then(|| tree::parse(markdown)).flatten();
     let Some(root) = root else { return markdown.trim().to_owned() };
     let mut out = String::new();
     blocks(&root, false, &mut out);

@@ -7,7 +7,7 @@ use pulldown_cmark::{Alignment, Event, LinkType, Options, Parser, Tag};
 use super::{autolink, html};
 
 /// Deepest tree that is built, because it is walked recursively.
-const DEEPEST: usize = 64;
+const MAX_DEPTH: usize = 64;
 /// Punctuation whose escapes the official renderer keeps.
 const KEPT_ESCAPES: &str = "\"$%&',/:;=?@^~";
 /// Punctuation whose escapes it resolves.
@@ -78,7 +78,7 @@ pub(super) fn parse(markdown: &str) -> Option<Node> {
     for (event, range) in Parser::new_ext(markdown, options).into_offset_iter() {
         match event {
             Event::Start(tag) => {
-                if open.len() == DEEPEST {
+                if open.len() == MAX_DEPTH {
                     return None;
                 }
                 open.push(Node::new(kind(tag)));

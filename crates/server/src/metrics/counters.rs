@@ -18,15 +18,15 @@ use prometheus_client::registry::Registry;
 use super::sockets::{Durations, Socket, Sockets};
 use super::workspaces::WorkspaceCounts;
 
-/// Most tag sets with labels of their own. All others share the labels of [`OTHERS`].
-pub const SETS: usize = 100;
+/// Most tag sets with labels of their own. All others share the labels of [`OTHER_TAG_SETS`].
+pub const MAX_TAG_SETS: usize = 100;
 /// The tag set of all others.
-pub(super) const OTHERS: &str = "(others)";
+pub(super) const OTHER_TAG_SETS: &str = "(others)";
 
 /// Seconds that a job may wait.
-const WAITS: [f64; 11] = [0.1, 0.5, 1.0, 5.0, 10.0, 30.0, 60.0, 300.0, 600.0, 1800.0, 3600.0];
+const WAIT_SECONDS_BUCKETS: [f64; 11] = [0.1, 0.5, 1.0, 5.0, 10.0, 30.0, 60.0, 300.0, 600.0, 1800.0, 3600.0];
 /// Seconds that a request may take (scheduling-and-auth 6.2).
-const LATENCIES: [f64; 11] = [0.001, 0.005, 0.01, 0.025, 0.05, 0.1, 0.5, 1.0, 5.0, 10.0, 30.0];
+const LATENCY_SECONDS_BUCKETS: [f64; 11] = [0.001, 0.005, 0.01, 0.025, 0.05, 0.1, 0.5, 1.0, 5.0, 10.0, 30.0];
 
 #[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
 struct RouteLabels {
@@ -89,9 +89,9 @@ impl Default for Metrics {
         let mut inner = Inner {
             registry,
             answers: Family::default(),
-            latencies: Durations::new_with_constructor(|| Histogram::new(LATENCIES)),
+            latencies: Durations::new_with_constructor(|| Histogram::new(LATENCY_SECONDS_BUCKETS)),
             concurrent: Family::default(),
-            waits: Durations::new_with_constructor(|| Histogram::new(WAITS)),
+            waits: Durations::new_with_constructor(|| Histogram::new(WAIT_SECONDS_BUCKETS)),
             joins: Counter::default(),
             reconnects: Counter::default(),
             ended: Family::default(),
@@ -190,10 +190,10 @@ impl Metrics {
     fn set(&self, organization: OrganizationId, tags: &TagSet) -> TagSetLabels {
         let set = TagSetLabels { organization_id: organization.to_string(), tags: tags.to_string() };
         let mut known = self.0.known.lock();
-        if known.contains(&set) || (known.len() < SETS && known.insert(set.clone())) {
+        if known.contains(&set) || (known.len() < MAX_TAG_SETS && known.insert(set.clone())) {
             return set;
         }
-        TagSetLabels { organization_id: String::new(), tags: OTHERS.to_owned() }
+        TagSetLabels { organization_id: String::new(), tags: OTHER_TAG_SETS.to_owned() }
     }
 }
 
@@ -246,7 +246,7 @@ mod tests {
     #[test]
     fn labels_that_others_choose_are_bounded() {
         let metrics = Metrics::default();
-        for number in 0..SETS + 50 {
+        for number in 0..MAX_TAG_SETS + 50 {
             let tags = BTreeMap::from([("n".to_owned(), number.to_string())]);
             let tags = TagSet::canonical(UserId::NIL, [&tags]);
             metrics.handed_out(OrganizationId::NIL, &tags, Duration::from_secs(1));
@@ -255,7 +255,7 @@ mod tests {
         prometheus_client::encoding::text::encode(&mut text, &metrics.0.registry).unwrap();
         let series =
             text.lines().filter(|line| line.starts_with("coderd_provisioning_job_wait_seconds_count"));
-        assert_eq!(series.count(), SETS + 1);
+        assert_eq!(series.count(), MAX_TAG_SETS + 1);
         let others = "coderd_provisioning_job_wait_seconds_count{organization_id=\"\",tags=\"(others)\"} 50";
         assert!(text.contains(others), "{text}");
     }

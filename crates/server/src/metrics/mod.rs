@@ -2,7 +2,7 @@
 //! (docs/operators/monitoring.md lists them).
 //!
 //! Counters are updated as things happen. Numbers from the database are read at each scrape. Labels that clients can choose
-//! are bounded: tag sets by [`counters::SETS`], paths by the route table.
+//! are bounded: tag sets by [`counters::MAX_TAG_SETS`], paths by the route table.
 
 pub mod counters;
 mod network;

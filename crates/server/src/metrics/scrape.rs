@@ -13,13 +13,13 @@ use prometheus_client::metrics::family::Family;
 use prometheus_client::metrics::gauge::Gauge;
 use prometheus_client::registry::Registry;
 
-use super::counters::{OTHERS, SETS, TagSetLabels};
+use super::counters::{MAX_TAG_SETS, OTHER_TAG_SETS, TagSetLabels};
 use super::network;
 use crate::context::App;
 use crate::provisioning::session::presence::{STALE_AFTER, seen_within};
 
 /// Most daemons of one organization that are counted.
-const DAEMONS: i64 = 20_000;
+const MAX_DAEMONS: i64 = 20_000;
 
 #[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
 struct SlotLabels {
@@ -88,7 +88,7 @@ async fn now(app: &App) -> Result<Registry, Error> {
     let organizations = organizations::list(&mut tx).await?;
     let seen = seen_within(app, STALE_AFTER);
     for organization in &organizations {
-        for daemon in daemons::facts::list(&mut tx, organization.id, DAEMONS).await? {
+        for daemon in daemons::facts::list(&mut tx, organization.id, MAX_DAEMONS).await? {
             let has_left = daemon.left_at.is_some() && daemon.busy == 0;
             let is_seen = seen.has(daemon.id, daemon.last_seen_at, daemon.left_at, &daemon.server);
             if has_left || !is_seen || daemon.revoked_at.is_some() {
@@ -146,10 +146,10 @@ fn add_sets(registry: &mut Registry, sets: BTreeMap<(OrganizationId, TagSet), Ta
     let mut sets: Vec<_> = sets.into_iter().collect();
     sets.sort_by_key(|(_, set)| std::cmp::Reverse((set.waiting, set.daemons)));
     for (rank, ((organization, tags), set)) in sets.into_iter().enumerate() {
-        let labels = if rank < SETS {
+        let labels = if rank < MAX_TAG_SETS {
             TagSetLabels { organization_id: organization.to_string(), tags: tags.to_string() }
         } else {
-            TagSetLabels { organization_id: String::new(), tags: OTHERS.to_owned() }
+            TagSetLabels { organization_id: String::new(), tags: OTHER_TAG_SETS.to_owned() }
         };
         let age = set.oldest_at.map_or(0, |oldest| at.duration_since(oldest).as_secs().max(0));
         waiting.get_or_create(&labels).inc_by(set.waiting);

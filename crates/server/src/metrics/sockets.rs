@@ -12,7 +12,7 @@ use prometheus_client::registry::Registry;
 pub(super) type Durations<L> = Family<L, Histogram, fn() -> Histogram>;
 
 /// Seconds that a WebSocket may be open.
-const OPEN: [f64; 6] = [0.001, 1.0, 60.0, 3600.0, 54000.0, 108_000.0];
+const OPEN_SECONDS_BUCKETS: [f64; 6] = [0.001, 1.0, 60.0, 3600.0, 54000.0, 108_000.0];
 
 #[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
 struct PathLabels {
@@ -30,7 +30,7 @@ impl Sockets {
     pub(super) fn new(registry: &mut Registry) -> Self {
         let sockets = Self {
             open: Family::default(),
-            durations: Durations::new_with_constructor(|| Histogram::new(OPEN)),
+            durations: Durations::new_with_constructor(|| Histogram::new(OPEN_SECONDS_BUCKETS)),
         };
         // Registered at the start, so that a dashboard shows zero instead of no data.
         sockets.open.get_or_create(&PathLabels { path: coder_api::paths::SERVE }).set(0);

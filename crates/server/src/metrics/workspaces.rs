@@ -12,9 +12,9 @@ use prometheus_client::metrics::gauge::Gauge;
 use prometheus_client::registry::Registry;
 
 /// How old the numbers may be.
-const FRESH: SignedDuration = SignedDuration::from_mins(1);
+const MAX_AGE: SignedDuration = SignedDuration::from_mins(1);
 /// Most combinations of labels.
-const GROUPS: i64 = 1000;
+const MAX_GROUPS: i64 = 1000;
 /// Every status, so that a series does not vanish when it is zero.
 const STATUSES: [&str; 6] = ["pending", "running", "succeeded", "canceling", "canceled", "failed"];
 
@@ -53,14 +53,14 @@ impl WorkspaceCounts {
         now: Timestamp,
     ) -> Result<(), Error> {
         let kept = self.0.lock().clone();
-        let counted = match kept.filter(|kept| now.duration_since(kept.at).abs() < FRESH) {
+        let counted = match kept.filter(|kept| now.duration_since(kept.at).abs() < MAX_AGE) {
             Some(kept) => kept,
             None => {
                 let hour = now.checked_sub(SignedDuration::from_hours(1)).unwrap_or(now);
                 let counted = Counted {
                     at: now,
                     by_status: counts::workspaces_by_status(tx).await?,
-                    latest: counts::latest_builds(tx, GROUPS).await?,
+                    latest: counts::latest_builds(tx, MAX_GROUPS).await?,
                     active_users: counts::active_users(tx, hour).await?,
                 };
                 *self.0.lock() = Some(counted.clone());

@@ -15,8 +15,8 @@ use super::server_node::{DialError, ServerNode};
 /// The port of the API.
 const PORT: u16 = 4;
 /// Longest head and longest body of a response.
-const HEAD: usize = 16 << 10;
-const BODY: usize = 1 << 20;
+const MAX_HEAD_BYTES: usize = 16 << 10;
+const MAX_BODY_BYTES: usize = 1 << 20;
 
 /// Why a call failed.
 #[derive(Debug, thiserror::Error)]
@@ -47,7 +47,7 @@ pub async fn listening_ports(
 async fn get(node: &ServerNode, owner: UserId, agent: AgentId, path: &'static str) -> Result<Bytes, Error> {
     let stream = node.dial(owner, agent, PORT).await?;
     let (mut sender, connection) =
-        http1::Builder::new().max_buf_size(HEAD).handshake(TokioIo::new(stream)).await?;
+        http1::Builder::new().max_buf_size(MAX_HEAD_BYTES).handshake(TokioIo::new(stream)).await?;
     let request = Request::get(path).header(header::HOST, "agent").body(Empty::<Bytes>::new());
     let request = request.expect("the path is a literal");
     let exchange = async {
@@ -55,7 +55,7 @@ async fn get(node: &ServerNode, owner: UserId, agent: AgentId, path: &'static st
         if response.status() != StatusCode::OK {
             return Err(Error::Status(response.status()));
         }
-        let body = Limited::new(response.into_body(), BODY).collect().await;
+        let body = Limited::new(response.into_body(), MAX_BODY_BYTES).collect().await;
         body.map(http_body_util::Collected::to_bytes).map_err(Error::Body)
     };
     let drive = async {

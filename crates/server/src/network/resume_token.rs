@@ -11,7 +11,7 @@ use uuid::Uuid;
 use crate::authn::signed_token::{self, KEY_BYTES, TokenKey};
 
 /// How long a token is valid; clients get a new one at half of it.
-pub(super) const LIFETIME: SignedDuration = SignedDuration::from_hours(24);
+pub(super) const TOKEN_LIFETIME: SignedDuration = SignedDuration::from_hours(24);
 /// Longer texts are not read.
 const MAX_BYTES: usize = 1024;
 
@@ -38,7 +38,7 @@ impl ResumeTokens {
 
     /// A token for a peer of a user.
     pub(super) fn issue(&self, user: UserId, peer: Uuid, now: Timestamp) -> String {
-        self.0.sign(&Claims { sub: peer, exp: (now + LIFETIME).as_second(), user_id: user })
+        self.0.sign(&Claims { sub: peer, exp: (now + TOKEN_LIFETIME).as_second(), user_id: user })
     }
 
     /// The peer id of a token; none for one that names no key, which the official server ignores, too.
@@ -69,7 +69,7 @@ mod tests {
         let token = tokens.issue(user, peer, now);
         assert_eq!(tokens.read(&token, user, now), Ok(Some(peer)));
         assert_eq!(tokens.read(&token, UserId::random(), now), Err(InvalidToken));
-        assert_eq!(tokens.read(&token, user, now + LIFETIME), Err(InvalidToken));
+        assert_eq!(tokens.read(&token, user, now + TOKEN_LIFETIME), Err(InvalidToken));
         assert_eq!(ResumeTokens::new(&[8; 64]).read(&token, user, now), Err(InvalidToken));
     }
 

@@ -34,12 +34,12 @@ const REACHABLE_TIMEOUT: Duration = Duration::from_secs(15);
 /// How long a port of a reachable agent may take to accept.
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(15);
 /// Bytes that wait in memory between this node and the relay, in each direction.
-const PIPE: usize = 256 << 10;
+const PIPE_BYTES: usize = 256 << 10;
 /// Bytes that may wait in each direction of one connection, and of one that is over the limit for those.
 const TCP_BUFFER: usize = 256 << 10;
 const SMALL_TCP_BUFFER: usize = 32 << 10;
 /// Requests to the coordinator that wait.
-const REQUESTS: usize = 64;
+const QUEUED_REQUESTS: usize = 64;
 const FIRST_DELAY: Duration = Duration::from_millis(100);
 const MAX_DELAY: Duration = Duration::from_secs(10);
 
@@ -211,7 +211,7 @@ async fn coordinate(mut controller: Controller, hub: Hub) {
     loop {
         let began = Instant::now();
         let (connection, mut responses) = hub.connect(peer, Authorization::Server);
-        let (requests, mut outgoing) = mpsc::channel(REQUESTS);
+        let (requests, mut outgoing) = mpsc::channel(QUEUED_REQUESTS);
         let forward = async {
             while let Some(request) = outgoing.recv().await {
                 connection.request(request);
@@ -345,7 +345,7 @@ impl Dialer for InMemoryDialer {
                 let text = format!("region {region} is no relay of this server");
                 return Err(io::Error::new(io::ErrorKind::NotFound, text));
             }
-            let (ours, theirs) = tokio::io::duplex(PIPE);
+            let (ours, theirs) = tokio::io::duplex(PIPE_BYTES);
             let relay = self.relay.clone();
             // It ends when our end is dropped.
             tokio::spawn(async move {

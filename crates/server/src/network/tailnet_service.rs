@@ -27,7 +27,7 @@ use crate::memory::Holder;
 /// The names of the calls begin with it.
 pub const PREFIX: &str = "/coder.tailnet.v2.Tailnet/";
 /// Calls that a user's connection may make at once; official clients make four.
-const CALLS: usize = 16;
+const MAX_CALLS: usize = 16;
 /// How long a caller may take to begin a call, and to read an answer.
 const CALL_TIMEOUT: Duration = Duration::from_secs(30);
 /// How long calls have to tell the peer why its connection ends.
@@ -128,7 +128,7 @@ impl TailnetService {
 
     fn resume_token(&self, user: UserId) -> RefreshResumeTokenResponse {
         let now = self.app.now();
-        let lifetime = resume_token::LIFETIME;
+        let lifetime = resume_token::TOKEN_LIFETIME;
         let expires_at = now + lifetime;
         RefreshResumeTokenResponse {
             token: self.app.network.resume_tokens.issue(user, self.peer, now),
@@ -139,7 +139,8 @@ impl TailnetService {
 
     /// Serves a user's connection until either side ends it.
     pub async fn run(self: Arc<Self>, io: impl ByteStream, holder: &Holder) {
-        let config = mux::Config { max_streams: 4 * CALLS, accept_backlog: CALLS, ..mux::Config::default() };
+        let config =
+            mux::Config { max_streams: 4 * MAX_CALLS, accept_backlog: MAX_CALLS, ..mux::Config::default() };
         let session = mux::Session::accounted(io, config, holder.memory().clone(), holder.unread());
         let mut calls = JoinSet::new();
         let soft = self.app.lifecycle.soft().clone();
@@ -147,7 +148,7 @@ impl TailnetService {
             tokio::select! {
                 stream = session.accept() => match stream {
                     Ok(stream) => {
-                        let this = (calls.len() < CALLS).then(|| Arc::clone(&self));
+                        let this = (calls.len() < MAX_CALLS).then(|| Arc::clone(&self));
                         calls.spawn(serve_stream(this, CallStream::new(Box::new(stream))));
                     }
                     Err(error) => break error.to_string(),

@@ -26,7 +26,7 @@ use crate::events::Topic;
 /// Changes of this time are sent together, so that a busy deployment does not make each watcher read all the time.
 const BATCH_DELAY: Duration = Duration::from_secs(1);
 /// Agents that one connection may reach.
-const AGENTS: usize = 4096;
+const MAX_AGENTS: usize = 4096;
 
 /// The agents that a connection may reach. Clones are the same set.
 #[derive(Clone, Debug)]
@@ -45,7 +45,7 @@ impl ReachableAgents {
     }
 
     fn set(&self, snapshot: &Snapshot) {
-        *self.ids.lock() = snapshot.agents.keys().take(AGENTS).copied().collect();
+        *self.ids.lock() = snapshot.agents.keys().take(MAX_AGENTS).copied().collect();
     }
 }
 

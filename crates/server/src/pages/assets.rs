@@ -10,7 +10,7 @@ use crate::http::{Error, Result};
 
 const SCRIPT: &str = "text/javascript; charset=utf-8";
 const STYLE: &str = "text/css; charset=utf-8";
-const TEXT: &str = "text/plain; charset=utf-8";
+const PLAIN_TEXT: &str = "text/plain; charset=utf-8";
 
 /// Name, type and content.
 const ASSETS: [(&str, &str, &[u8]); 6] = [
@@ -18,8 +18,8 @@ const ASSETS: [(&str, &str, &[u8]); 6] = [
     ("xterm.js", SCRIPT, include_bytes!("../../assets/xterm/xterm.js")),
     ("xterm-addon-fit.js", SCRIPT, include_bytes!("../../assets/xterm/addon-fit.js")),
     ("xterm.css", STYLE, include_bytes!("../../assets/xterm/xterm.css")),
-    ("xterm-license.txt", TEXT, include_bytes!("../../assets/xterm/LICENSE")),
-    ("xterm-addon-fit-license.txt", TEXT, include_bytes!("../../assets/xterm/LICENSE-addon-fit")),
+    ("xterm-license.txt", PLAIN_TEXT, include_bytes!("../../assets/xterm/LICENSE")),
+    ("xterm-addon-fit-license.txt", PLAIN_TEXT, include_bytes!("../../assets/xterm/LICENSE-addon-fit")),
 ];
 
 /// `GET /assets/{name}`: the browser keeps a file and asks whether it has changed.

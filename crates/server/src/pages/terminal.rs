@@ -22,7 +22,7 @@ use crate::routes::workspaces::latest_agents;
 const POLICY: &str = "default-src 'none'; script-src 'self'; style-src 'self' 'unsafe-inline'; connect-src 'self'; \
     base-uri 'none'; form-action 'none'; frame-ancestors 'none'";
 /// Longest command of an address.
-const COMMAND: usize = 8 << 10;
+const MAX_COMMAND_BYTES: usize = 8 << 10;
 
 #[derive(Template)]
 #[template(path = "terminal.html")]
@@ -78,7 +78,7 @@ pub async fn terminal(app: &App, address: &PathAddress<'_>, request: &Head) -> R
     let of_app = app_command(&mut tx, agent.id, query.text("app")).await?;
     let ask = of_app.is_none() && !query.text("command").is_empty();
     let command = of_app.unwrap_or_else(|| query.text("command").to_owned());
-    if command.len() > COMMAND {
+    if command.len() > MAX_COMMAND_BYTES {
         return Err(Error::bad_request("The command is too long."));
     }
     let page =

@@ -31,7 +31,7 @@ const KEYS: &[&str] = &[
     "request_id",
 ];
 /// Default and largest number of entries.
-const PAGE: i64 = 100;
+const PAGE_SIZE: i64 = 100;
 const LONGEST_PAGE: i64 = 1000;
 
 /// `GET /audit`: everything for those who may read the site's log; an organization's entries for its auditors, who name it
@@ -62,7 +62,7 @@ pub async fn list(State(app): State<App>, caller: Caller, query: Query) -> Resul
         request_id: search.read("request_id")?,
         build_reason: search.get("build_reason").map(str::to_owned),
     };
-    let limit = if page.limit == 0 { PAGE } else { page.limit.min(LONGEST_PAGE) };
+    let limit = if page.limit == 0 { PAGE_SIZE } else { page.limit.min(LONGEST_PAGE) };
     let count = audit::count(&mut tx, &filter).await?;
     let entries = audit::list(&mut tx, &filter, limit, page.offset).await?;
     Ok(Json(AuditLogResponse { audit_logs: view(&mut tx, &caller, entries).await?, count }))

@@ -26,7 +26,7 @@ const KEYS: &[&str] = &[
     "status",
 ];
 /// Default and largest number of sessions.
-const PAGE: i64 = 100;
+const PAGE_SIZE: i64 = 100;
 const LONGEST_PAGE: i64 = 1000;
 
 /// `GET /connectionlog`
@@ -75,7 +75,7 @@ pub async fn list(
         until: instant("connected_before")?,
         has_ended,
     };
-    let limit = if page.limit == 0 { PAGE } else { page.limit.min(LONGEST_PAGE) };
+    let limit = if page.limit == 0 { PAGE_SIZE } else { page.limit.min(LONGEST_PAGE) };
     let count = connection_log::count(&mut tx, &filter).await?;
     let sessions = connection_log::page(&mut tx, &filter, limit, page.offset).await?;
     let places: HashMap<_, _> =

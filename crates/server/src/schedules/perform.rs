@@ -24,7 +24,7 @@ use crate::routes::builds::insert::{self, BuildPlan, BuildRequest, InsertedBuild
 use crate::routes::{announce, matching_daemons};
 
 /// A removal that is held back is looked at again after this time.
-const HELD: SignedDuration = SignedDuration::from_mins(1);
+const REMOVAL_RETRY: SignedDuration = SignedDuration::from_mins(1);
 
 /// What there is to decide about.
 struct Seen {
@@ -117,7 +117,7 @@ async fn look(app: &App, id: WorkspaceId, hold_removals: bool, now: Timestamp) -
         }
         if hold_removals && action.is_removal() {
             let note = format!("{}: waits, because the clock of the server was set", action.name());
-            rows::update_due(tx, id, now.checked_add(HELD).ok(), &note, seen.due).await?;
+            rows::update_due(tx, id, now.checked_add(REMOVAL_RETRY).ok(), &note, seen.due).await?;
             return Ok(Looked::Nothing);
         }
         let Seen { inputs: BuildInputs { mut workspace, template, previous }, .. } = seen;

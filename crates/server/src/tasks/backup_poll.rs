@@ -19,7 +19,7 @@ use crate::events::hint::Hint;
 const CLOCK_JUMP: SignedDuration = SignedDuration::from_secs(10);
 
 /// Most changes that one pass reads.
-const CHANGES: i64 = 500;
+const BATCH_SIZE: i64 = 500;
 
 /// The task.
 #[derive(Debug, Default)]
@@ -94,7 +94,7 @@ impl BackupPoll {
             self.position = Some(last);
             return Ok(());
         };
-        let new = changes::list_since(&mut tx, position, CHANGES).await?;
+        let new = changes::list_since(&mut tx, position, BATCH_SIZE).await?;
         drop(tx);
         let (Some(first), Some(last)) = (new.first(), new.last()) else { return Ok(()) };
         if first.position == position + 1 {

@@ -21,15 +21,15 @@ use uuid::Uuid;
 use crate::context::App;
 
 /// Interval at which the own row is renewed and the others are read. A server that connects is read at once.
-const RENEW: Duration = Duration::from_secs(15);
+const RENEWAL_INTERVAL: Duration = Duration::from_secs(15);
 /// A server that did not renew its row for so long is not dialled. The clocks of servers may differ by minutes.
-const STALE: SignedDuration = SignedDuration::from_mins(5);
+const STALE_AFTER: SignedDuration = SignedDuration::from_mins(5);
 /// Its row is removed after this time.
-const PURGE: SignedDuration = SignedDuration::from_hours(1);
+const PURGE_AFTER: SignedDuration = SignedDuration::from_hours(1);
 /// Other servers that are dialled.
-const SERVERS: i64 = 64;
+const MAX_SERVERS: i64 = 64;
 /// How long the upgrade may take.
-const UPGRADE: Duration = Duration::from_secs(10);
+const UPGRADE_TIMEOUT: Duration = Duration::from_secs(10);
 const FIRST_DELAY: Duration = Duration::from_millis(100);
 const MAX_DELAY: Duration = Duration::from_secs(5);
 
@@ -81,7 +81,7 @@ pub async fn run(app: &App) {
         tokio::select! {
             () = app.lifecycle.soft().cancelled() => break,
             () = app.network.mesh_joined.notified() => {}
-            () = sleep(RENEW) => {}
+            () = sleep(RENEWAL_INTERVAL) => {}
             Some(ended) = tasks.join_next() => if let Err(error) = ended && error.is_panic() {
                 tracing::error!(%error, "a connection to another server panicked");
             },
@@ -97,10 +97,10 @@ pub async fn run(app: &App) {
 async fn others(app: &App, own: &str, url: &Url) -> Result<Vec<(Uuid, Url)>, StoreError> {
     let (now, mut tx) = (app.now(), app.store.single().await?);
     replicas::renew(&mut tx, own, url.as_str(), now).await?;
-    replicas::purge(&mut tx, now - PURGE).await?;
+    replicas::purge(&mut tx, now - PURGE_AFTER).await?;
     drop(tx);
     let mut tx = app.store.reader().await?;
-    let rows = replicas::list_others(&mut tx, own, now - STALE, SERVERS).await?;
+    let rows = replicas::list_others(&mut tx, own, now - STALE_AFTER, MAX_SERVERS).await?;
     let read = |row: Replica| Some((row.id.parse::<Uuid>().ok()?, row.relay_url.parse::<Url>().ok()?));
     Ok(rows.into_iter().filter_map(read).collect())
 }
@@ -138,6 +138,6 @@ async fn dial(mesh: &Mesh, other: Uuid, url: &Url) -> Result<(), Error> {
     let url = client.base().join(paths::DERP_MESH)?;
     let io = client.dialer().connection(&url).await?;
     let uri: Uri = url.as_str().parse()?;
-    let upgraded = timeout(UPGRADE, upgrade::client(io, &uri, &HeaderMap::new(), Form::Derp)).await;
+    let upgraded = timeout(UPGRADE_TIMEOUT, upgrade::client(io, &uri, &HeaderMap::new(), Form::Derp)).await;
     Ok(mesh.dial(upgraded.map_err(|_| Error::Silent)??, other).await?)
 }

@@ -13,7 +13,7 @@ use crate::provisioning::session::presence;
 /// How long daemons, expired tokens, deleted keys and journals are kept.
 const KEPT_FOR: SignedDuration = SignedDuration::from_hours(7 * 24);
 /// Tokens removed in one pass.
-const TOKENS: i64 = 10_000;
+const BATCH_SIZE: i64 = 10_000;
 
 /// How long changes are kept. A server that was disconnected for longer reads everything.
 const CHANGES_KEPT_FOR: SignedDuration = SignedDuration::from_mins(10);
@@ -31,7 +31,7 @@ impl Task for Purge {
         let Ok(before) = app.now().checked_sub(KEPT_FOR) else { return Ok(()) };
         let mut tx = app.store.single().await?;
         let rows = daemons::purge(&mut tx, before, &presence::connected(app)).await?;
-        let tokens = tokens::purge(&mut tx, before, TOKENS).await?;
+        let tokens = tokens::purge(&mut tx, before, BATCH_SIZE).await?;
         let journals = journals::purge(&mut tx, before).await?;
         let keys = keys::purge(&mut tx, before).await?;
         jobs::uploads::purge(&mut tx, before).await?;

@@ -10,7 +10,7 @@ use crate::context::App;
 /// How long an unused file is kept after its upload. Creating a template version from it takes seconds.
 pub const UNUSED_FOR: SignedDuration = SignedDuration::from_hours(24);
 /// Files checked in one pass.
-const FILES: i64 = 2_000;
+const BATCH_SIZE: i64 = 2_000;
 
 /// The task. Each server checks all files in turn, some in each pass.
 #[derive(Default)]
@@ -23,7 +23,7 @@ impl Task for PurgeFiles {
 
     async fn run(&mut self, app: &App) -> Result<(), coder_store::Error> {
         let Ok(before) = app.now().checked_sub(UNUSED_FOR) else { return Ok(()) };
-        let purged = files::purge(&mut app.store.single().await?, self.after, FILES, before).await?;
+        let purged = files::purge(&mut app.store.single().await?, self.after, BATCH_SIZE, before).await?;
         self.after = purged.next;
         if purged.removed > 0 {
             tracing::info!(files = purged.removed, "removed uploaded files that nothing uses");

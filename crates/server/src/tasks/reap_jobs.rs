@@ -18,7 +18,7 @@ use crate::context::App;
 use crate::provisioning::rescue::end_job::end_job;
 
 /// Most jobs in one round. A pass repeats rounds until no job is left.
-const BATCH: i64 = 1000;
+const BATCH_SIZE: i64 = 1000;
 
 /// A clock whose time differs by more than this from the time that passed was set.
 const CLOCK_JUMP: SignedDuration = SignedDuration::from_secs(30);
@@ -60,7 +60,7 @@ async fn reap(app: &App, now: Timestamp, silent: Timestamp, pending: Timestamp) 
     let mut organizations = HashMap::new();
     loop {
         let mut tx = app.store.reader().await?;
-        let candidates = reap::list_candidates(&mut tx, silent, pending, BATCH).await?;
+        let candidates = reap::list_candidates(&mut tx, silent, pending, BATCH_SIZE).await?;
         let found = jobs::find_many(&mut tx, &candidates).await?;
         drop(tx);
         let mut ended = 0;
@@ -69,7 +69,7 @@ async fn reap(app: &App, now: Timestamp, silent: Timestamp, pending: Timestamp) 
             ended += usize::from(end_job(app, job.id, &ending).await?);
         }
         // The remaining jobs wait for daemons that are connected.
-        if ended == 0 || found.len() < usize::try_from(BATCH).unwrap_or(usize::MAX) {
+        if ended == 0 || found.len() < usize::try_from(BATCH_SIZE).unwrap_or(usize::MAX) {
             return Ok(());
         }
     }

@@ -21,7 +21,7 @@ const LEASE: &str = "workspace schedules";
 /// For how long a killed server keeps the lease.
 const LEASE_TIME: SignedDuration = SignedDuration::from_secs(60);
 /// Workspaces between two renewals of the lease.
-const BATCH: i64 = 50;
+const BATCH_SIZE: i64 = 50;
 /// When another server has the lease, this one looks again after this time.
 const RETRY_INTERVAL: Duration = Duration::from_secs(5);
 /// A clock whose time differs by more than this from the time that passed was set.
@@ -81,7 +81,7 @@ async fn work(app: &App, hold_removals: bool) -> Result<bool, Error> {
         if !claim(app, &holder, now).await? {
             return Ok(false);
         }
-        let due = schedules::list_due(&mut app.store.reader().await?, now, BATCH).await?;
+        let due = schedules::list_due(&mut app.store.reader().await?, now, BATCH_SIZE).await?;
         let new: Vec<WorkspaceId> = due.into_iter().filter(|id| seen.insert(*id)).collect();
         if new.is_empty() || app.lifecycle.soft().is_cancelled() {
             break;

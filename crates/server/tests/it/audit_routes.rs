@@ -13,7 +13,7 @@ use serde_json::{Value, json};
 use crate::harness::{Answer, PASSWORD, TestServer, settings};
 
 /// Routes that write no entry.
-const SILENT: &[(&str, &str, &str)] = &[
+const UNAUDITED: &[(&str, &str, &str)] = &[
     (
         "POST",
         paths::WORKSPACE_BUILDS,
@@ -138,7 +138,7 @@ async fn every_route_that_changes_something_is_in_the_audit_log() {
     walk.go(delete.clone(), paths::MEMBER, &["default", "bob"], nothing()).await;
     walk.go(delete, paths::USER, &["bob"], nothing()).await;
 
-    let silent: BTreeSet<_> = SILENT.iter().map(|(m, p, _)| ((*m).to_owned(), (*p).to_owned())).collect();
+    let silent: BTreeSet<_> = UNAUDITED.iter().map(|(m, p, _)| ((*m).to_owned(), (*p).to_owned())).collect();
     let mutating: BTreeSet<_> = router::rows(walk.server.app.clone())
         .into_iter()
         .filter(|row| row.method != Method::GET)

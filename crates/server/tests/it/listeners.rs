@@ -20,7 +20,7 @@ use tokio_util::sync::CancellationToken;
 
 use crate::harness::{START, settings};
 
-const ANY: SocketAddr = SocketAddr::new(std::net::IpAddr::V4(std::net::Ipv4Addr::LOCALHOST), 0);
+const ANY_PORT: SocketAddr = SocketAddr::new(std::net::IpAddr::V4(std::net::Ipv4Addr::LOCALHOST), 0);
 
 struct Running {
     handle: Handle,
@@ -52,7 +52,7 @@ impl Running {
 
 fn plain() -> Config {
     let mut config = settings();
-    config.listen.http = Some(ANY);
+    config.listen.http = Some(ANY_PORT);
     config.provisioning.builtin_daemons = 0;
     config
 }
@@ -111,7 +111,7 @@ async fn connections_that_send_no_whole_request_are_cut_off() {
     let mut config = plain();
     config.limits.head_timeout = Duration::from_millis(200);
     config.listen.https = Some(Https {
-        address: ANY,
+        address: ANY_PORT,
         certificates: vec![Authority::new().write(folder.path(), "one.test")],
         min_version: TlsVersion::Tls12,
         client_ca: None,
@@ -341,7 +341,7 @@ async fn https_with_several_certificates_next_to_http() {
     let authority = Authority::new();
     let mut config = plain();
     config.listen.https = Some(Https {
-        address: ANY,
+        address: ANY_PORT,
         certificates: vec![
             authority.write(folder.path(), "one.test"),
             authority.write(folder.path(), "two.test"),
@@ -382,7 +382,7 @@ async fn client_certificates_are_verified_when_asked_for() {
     std::fs::write(&bundle, clients.0.pem()).unwrap();
     let mut config = plain();
     config.listen.https = Some(Https {
-        address: ANY,
+        address: ANY_PORT,
         certificates: vec![authority.write(folder.path(), "one.test")],
         min_version: TlsVersion::Tls12,
         client_ca: Some(bundle),
@@ -416,7 +416,7 @@ async fn unusable_settings_are_refused_with_a_reason() {
     let other = authority.write(folder.path(), "two.test");
     let refuse = |certificates: Vec<CertificateFiles>, client_auth| {
         let https = Https {
-            address: ANY,
+            address: ANY_PORT,
             certificates,
             min_version: TlsVersion::Tls12,
             client_ca: None,

@@ -7,7 +7,7 @@ use bytes::Bytes;
 use coder_server::tasks::driver::Task as _;
 use coder_server::tasks::purge_files::PurgeFiles;
 use coder_store::{files, jobs};
-use coder_testkit::wait::{SOON, eventually, settled};
+use coder_testkit::wait::{WAIT_LIMIT, eventually, settled};
 use futures_util::StreamExt as _;
 use http::Request;
 use serde_json::{Value, json};
@@ -46,9 +46,9 @@ async fn held_bodies_are_bounded_and_in_nobodys_way() {
     assert!(peak <= 80 * MIB, "{peak}");
     // Small requests of the same member and large requests of other members do not wait.
     let made = server.post(&member, TOKENS, json!({ "lifetime": 3_600_000_000_000_i64 }));
-    tokio::time::timeout(SOON, made).await.unwrap().expect(201);
+    tokio::time::timeout(WAIT_LIMIT, made).await.unwrap().expect(201);
     let large = json!({ "lifetime": 3_600_000_000_000_i64, "token_name": "x".repeat(MIB) });
-    let refused = tokio::time::timeout(SOON, server.post(&owner, TOKENS, large)).await.unwrap();
+    let refused = tokio::time::timeout(WAIT_LIMIT, server.post(&owner, TOKENS, large)).await.unwrap();
     assert_eq!(refused.status, 400, "the body was read: the name is too long");
     requests.shutdown().await;
     eventually("everything is released", || server.app.memory.used() == 0).await;

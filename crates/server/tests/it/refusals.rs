@@ -9,7 +9,7 @@ use crate::harness::{PASSWORD, TestServer, on_both_engines, settings};
 /// Names that no template, workspace, user or token may have (http-api 1.10).
 const ILLEGAL: &[&str] =
     &["", "a_b", "-a", "a-", "a--b", "a b", "a/b", "../a", "ä", "new", "create", "\u{0}"];
-const TAKEN: &str = "This value is already in use and should be unique.";
+const NOT_UNIQUE: &str = "This value is already in use and should be unique.";
 
 fn long() -> String {
     "x".repeat(33)
@@ -35,10 +35,10 @@ on_both_engines! {
 
         for name in ["hello", "HELLO"] {
             let body = json!({ "name": name, "template_version_id": version });
-            field(ask("organizations/default/templates", body).await, 409, "name", TAKEN);
+            field(ask("organizations/default/templates", body).await, 409, "name", NOT_UNIQUE);
         }
         for name in ["w", "W"] {
-            field(ask("users/me/workspaces", json!({ "name": name, "template_id": template })).await, 409, "name", TAKEN);
+            field(ask("users/me/workspaces", json!({ "name": name, "template_id": template })).await, 409, "name", NOT_UNIQUE);
         }
         let keys = "organizations/default/provisionerkeys";
         ask(keys, json!({ "name": "k" })).await.expect(201);
@@ -51,8 +51,8 @@ on_both_engines! {
         let user = |name: &str, email: &str| {
             json!({ "username": name, "email": email, "password": PASSWORD, "organization_ids": organization })
         };
-        field(ask("users", user("DEV", "other@example.com")).await, 409, "username", TAKEN);
-        field(ask("users", user("other", "DEV@example.com")).await, 409, "email", TAKEN);
+        field(ask("users", user("DEV", "other@example.com")).await, 409, "username", NOT_UNIQUE);
+        field(ask("users", user("other", "DEV@example.com")).await, 409, "email", NOT_UNIQUE);
         ask("users/me/keys/tokens", json!({ "token_name": "ci" })).await.expect(201);
         let again = ask("users/me/keys/tokens", json!({ "token_name": "ci" })).await;
         assert_eq!(again.expect(409)["validations"][0]["field"], "name");

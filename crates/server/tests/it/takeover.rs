@@ -4,14 +4,14 @@ use serde_json::{Value, json};
 
 use crate::harness::{TestServer, on_both_engines};
 
-const NEW: &str = "AnotherSecret!22";
+const NEW_PASSWORD: &str = "AnotherSecret!22";
 
 /// Every request that gives the caller control of an account, with the status of success.
 fn ways(name: &str) -> Vec<(&'static str, String, Value, u16)> {
     let path = |rest: &str| format!("/api/v2/users/{name}{rest}");
     vec![
         ("PUT", path("/profile"), json!({ "username": name, "name": "X" }), 200),
-        ("PUT", path("/password"), json!({ "password": NEW }), 204),
+        ("PUT", path("/password"), json!({ "password": NEW_PASSWORD }), 204),
         ("PUT", path("/gitsshkey"), Value::Null, 200),
         ("PUT", path("/status/suspend"), Value::Null, 200),
         ("PUT", path("/status/activate"), Value::Null, 200),
@@ -109,7 +109,7 @@ on_both_engines! {
         ] {
             let limited = make(body.clone()).await;
             assert_eq!(done(&server, &limited, "plain").await, "--------", "{body}");
-            let made = json!({ "email": "new@example.com", "username": "new", "password": NEW,
+            let made = json!({ "email": "new@example.com", "username": "new", "password": NEW_PASSWORD,
                 "organization_ids": [server.app.default_organization] });
             server.post(&limited, "/api/v2/users", made).await.expect(403);
             for (path, role) in [

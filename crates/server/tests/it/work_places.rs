@@ -2,7 +2,7 @@
 
 use coder_domain::ids::UserId;
 use coder_store::templates::version_details::{self, Parameter};
-use coder_testkit::wait::SOON;
+use coder_testkit::wait::WAIT_LIMIT;
 use serde_json::{Value, json};
 
 use crate::harness::{TestServer, on_both_engines, tar};
@@ -75,10 +75,10 @@ on_both_engines! {
         // Others read and write meanwhile.
         for _ in 0..REQUESTS {
             let read = server.get(&owner, "/api/v2/users/me");
-            tokio::time::timeout(SOON, read).await.unwrap().expect(200);
+            tokio::time::timeout(WAIT_LIMIT, read).await.unwrap().expect(200);
             let lifetime = json!({ "lifetime": 3_600_000_000_000_i64 });
             let written = server.post(&owner, "/api/v2/users/me/keys/tokens", lifetime);
-            tokio::time::timeout(SOON, written).await.unwrap().expect(201);
+            tokio::time::timeout(WAIT_LIMIT, written).await.unwrap().expect(201);
         }
         assert!(requests.try_join_next().is_none(), "each request needs a place");
         drop(places);

@@ -7,7 +7,7 @@ use unicode_segmentation::UnicodeSegmentation as _;
 
 use super::Param::{Any, Bools, List, Nullable, Number as N, Text, TextLists, Texts};
 use super::{Args, Function, function, size, variadic};
-use crate::budget::{NODE, Result, failed, unavailable};
+use crate::budget::{NODE_COST, Result, failed, unavailable};
 use crate::number::Number;
 use crate::value::{SequenceKind, Value};
 use crate::value_type::Type;
@@ -180,7 +180,7 @@ fn index(args: &Args<'_>) -> Result<Value> {
 fn flatten(args: &Args<'_>) -> Result<Value> {
     fn add(items: &[Value], out: &mut Vec<Value>, args: &Args<'_>) -> Result<()> {
         for item in items {
-            args.budget.spend(NODE)?;
+            args.budget.spend(NODE_COST)?;
             match item {
                 Value::List(list) => add(&list.items, out, args)?,
                 Value::Unknown(_) => return item.mismatch("a list"),
@@ -305,7 +305,7 @@ fn slice(args: &Args<'_>) -> Result<Value> {
 
 fn sort(args: &Args<'_>) -> Result<Value> {
     let mut texts = args.texts(0)?;
-    args.budget.spend(texts.len() * NODE)?;
+    args.budget.spend(texts.len() * NODE_COST)?;
     texts.sort();
     Ok(Value::list(Type::Text, texts.into_iter().map(Value::Text).collect()))
 }
@@ -344,7 +344,7 @@ fn transpose(args: &Args<'_>) -> Result<Value> {
     let mut out: BTreeMap<String, Vec<Value>> = BTreeMap::new();
     for (key, values) in &args.map(0)?.items {
         for value in &values.to_sequence()?.items {
-            args.budget.spend(NODE + key.len())?;
+            args.budget.spend(NODE_COST + key.len())?;
             out.entry(value.to_text(args.budget)?.to_string()).or_default().push(Value::text(key));
         }
     }

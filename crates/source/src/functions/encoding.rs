@@ -8,7 +8,7 @@ use base64::engine::general_purpose::{GeneralPurpose, GeneralPurposeConfig, STAN
 
 use super::Param::{Nullable, Text};
 use super::{Args, Function, function, yaml};
-use crate::budget::{NODE, Result, failed, unavailable};
+use crate::budget::{NODE_COST, Result, failed, unavailable};
 use crate::json;
 use crate::value::{Value, normalized};
 use crate::value_type::Type;
@@ -125,7 +125,7 @@ fn csv_rows(text: &str, args: &Args<'_>) -> Result<Vec<Vec<String>>> {
         }
         let mut row = Vec::new();
         loop {
-            args.budget.spend(NODE)?;
+            args.budget.spend(NODE_COST)?;
             let field;
             (field, rest) = csv_field(rest)?;
             row.push(field);
@@ -181,7 +181,7 @@ fn csv_decode(args: &Args<'_>) -> Result<Value> {
         if row.len() != names.len() {
             return failed("a line has not as many fields as the first one");
         }
-        args.budget.spend(NODE * names.len() + names.iter().map(String::len).sum::<usize>())?;
+        args.budget.spend(NODE_COST * names.len() + names.iter().map(String::len).sum::<usize>())?;
         let pairs = names.iter().cloned().zip(row.iter().map(Value::text));
         out.push(Value::object(pairs.collect::<BTreeMap<_, _>>()));
     }

@@ -7,7 +7,7 @@ use sha2::Digest as _;
 use super::Param::{Any, Text};
 use super::{Args, Function, function};
 use crate::archive::Contents;
-use crate::budget::{NODE, Result, failed, unavailable};
+use crate::budget::{NODE_COST, Result, failed, unavailable};
 use crate::value::Value;
 use crate::value_type::Type;
 
@@ -49,7 +49,7 @@ fn read<'a>(args: &'a Args<'_>) -> Result<&'a [u8]> {
         }
         (None, None) => return failed(format!("there is no file {path:?} in the template")),
     };
-    args.budget.spend(NODE + bytes.len() * 8)?;
+    args.budget.spend(NODE_COST + bytes.len() * 8)?;
     Ok(bytes)
 }
 
@@ -99,7 +99,7 @@ fn set(args: &Args<'_>) -> Result<Value> {
     let pattern: Vec<&str> = pattern.split('/').collect();
     let mut found = Vec::new();
     for path in contents.files.keys().chain(contents.others.keys()) {
-        args.budget.spend(NODE + path.len() * length)?;
+        args.budget.spend(NODE_COST + path.len() * length)?;
         let below = match folder.as_str() {
             "" => Some(path.as_str()),
             folder => path.strip_prefix(folder).and_then(|rest| rest.strip_prefix('/')),

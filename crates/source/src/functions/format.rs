@@ -5,7 +5,7 @@ use unicode_segmentation::UnicodeSegmentation as _;
 
 use super::Param::{Nullable, Text};
 use super::{Args, Function, variadic};
-use crate::budget::{Budget, EvalError, NODE, Result, failed, unavailable};
+use crate::budget::{Budget, EvalError, NODE_COST, Result, failed, unavailable};
 use crate::json;
 use crate::number::Number;
 use crate::value::Value;
@@ -45,7 +45,7 @@ fn format_list(args: &Args<'_>) -> Result<Value> {
     }
     let mut out = Vec::new();
     for at in 0..length.unwrap_or(1) {
-        args.budget.spend(NODE * args.values.len())?;
+        args.budget.spend(NODE_COST * args.values.len())?;
         let row: Vec<_> = args.values[1..]
             .iter()
             .map(|value| match value {
@@ -132,7 +132,7 @@ fn apply(args: &Args<'_>, pattern: &str, values: &[Value]) -> Result<String> {
     let mut pattern = Pattern { rest: pattern };
     let (mut next, mut highest) = (0usize, 0usize);
     while let Some((plain, rest)) = pattern.rest.split_once('%') {
-        args.budget.spend(NODE + plain.len())?;
+        args.budget.spend(NODE_COST + plain.len())?;
         out.push_str(plain);
         pattern.rest = rest;
         if pattern.take('%') {

@@ -18,7 +18,7 @@ mod yaml;
 
 use std::rc::Rc;
 
-use crate::budget::{Budget, EvalError, NODE, Result, failed, unavailable};
+use crate::budget::{Budget, EvalError, NODE_COST, Result, failed, unavailable};
 use crate::eval::Evaluator;
 use crate::number::Number;
 use crate::value::{Mapping, Sequence, Value};
@@ -109,7 +109,7 @@ const FUNCTIONS: [&[Function]; 12] = [
 
 pub(crate) fn call(name: &str, mut values: Vec<Value>, evaluator: &Evaluator<'_>) -> Result<Value> {
     let budget = &evaluator.budget;
-    budget.spend(NODE * (1 + values.len()))?;
+    budget.spend(NODE_COST * (1 + values.len()))?;
     let Some(function) = FUNCTIONS.into_iter().flatten().find(|function| function.name == name) else {
         if matches!(name, "list" | "map") {
             return failed("this function was removed from Terraform: write [...] or { ... }");
@@ -187,7 +187,7 @@ impl Args<'_> {
     /// A list, set or tuple.
     fn sequence(&self, at: usize) -> Result<&Sequence> {
         let sequence = self.value(at)?.to_sequence()?;
-        self.budget.spend(sequence.items.len() * NODE)?;
+        self.budget.spend(sequence.items.len() * NODE_COST)?;
         Ok(sequence)
     }
 
@@ -208,7 +208,7 @@ impl Args<'_> {
     /// A map or an object.
     fn map(&self, at: usize) -> Result<&Mapping> {
         let map = self.value(at)?.to_map()?;
-        self.budget.spend(map.items.keys().map(|key| NODE + key.len()).sum())?;
+        self.budget.spend(map.items.keys().map(|key| NODE_COST + key.len()).sum())?;
         Ok(map)
     }
 

@@ -6,7 +6,7 @@ use ipnet::IpNet;
 
 use super::Param::{Number as N, Text};
 use super::{Args, Function, function, variadic};
-use crate::budget::{NODE, Result, failed, unavailable};
+use crate::budget::{NODE_COST, Result, failed, unavailable};
 use crate::value::Value;
 use crate::value_type::Type;
 
@@ -122,7 +122,7 @@ fn subnets(args: &Args<'_>) -> Result<Value> {
     let mut full = false;
     let mut out = Vec::new();
     for at in 1..args.values.len() {
-        args.budget.spend(NODE)?;
+        args.budget.spend(NODE_COST)?;
         let bits = bits(args.whole(at)?)?;
         if !(1..=32).contains(&bits) {
             return failed("the number of bits must be between 1 and 32");

@@ -4,7 +4,7 @@ use std::cmp::Ordering;
 
 use super::Param::{Any, Number as N};
 use super::{Args, Function, function, variadic};
-use crate::budget::{NODE, Result, failed};
+use crate::budget::{NODE_COST, Result, failed};
 use crate::number::Number;
 use crate::value::Value;
 use crate::value_type::Type;
@@ -192,7 +192,7 @@ fn range(args: &Args<'_>) -> Result<Value> {
         if items.len() == MAX_RANGE_LENGTH {
             return failed(format!("a range has at most {MAX_RANGE_LENGTH} elements"));
         }
-        args.budget.spend(NODE)?;
+        args.budget.spend(NODE_COST)?;
         items.push(Value::Number(at.clone()));
         at = at.add(&step, args.budget)?;
     }

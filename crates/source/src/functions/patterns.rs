@@ -8,7 +8,7 @@ use regex::{Captures, Regex};
 
 use super::Param::Text;
 use super::{Args, Function, function};
-use crate::budget::{NODE, Result, failed, unavailable};
+use crate::budget::{NODE_COST, Result, failed, unavailable};
 use crate::value::Value;
 use crate::value_type::Type;
 
@@ -50,7 +50,7 @@ fn every(args: &Args<'_>) -> Result<Value> {
     let (regex, text) = searched(args)?;
     let mut all = Vec::new();
     for found in regex.captures_iter(&text) {
-        args.budget.spend(NODE * regex.captures_len())?;
+        args.budget.spend(NODE_COST * regex.captures_len())?;
         all.push(result(&regex, &found)?);
     }
     Ok(Value::list(kind(&regex)?, all))
@@ -107,7 +107,7 @@ fn replace(args: &Args<'_>) -> Result<Value> {
         let whole = found.get(0).map_or(0..0, |whole| whole.range());
         out.push_str(&text[last..whole.start]);
         let before = out.len();
-        args.budget.spend(NODE + to.len())?;
+        args.budget.spend(NODE_COST + to.len())?;
         found.expand(&to, &mut out);
         args.budget.spend(out.len() - before)?;
         last = whole.end;

@@ -4,7 +4,7 @@ use std::rc::Rc;
 
 use super::Param::{Any, Nullable, Set};
 use super::{Args, Function, function, variadic};
-use crate::budget::{NODE, Result, failed};
+use crate::budget::{NODE_COST, Result, failed};
 use crate::value::{SequenceKind, Value};
 use crate::value_type::Type;
 
@@ -85,7 +85,7 @@ fn product(args: &Args<'_>) -> Result<Value> {
         let items: Vec<_> =
             list.items.iter().map(|item| of.convert(item, args.budget)).collect::<Result<_>>()?;
         types.push(of);
-        args.budget.spend(rows.len().saturating_mul(items.len()).saturating_mul(NODE * (at + 1)))?;
+        args.budget.spend(rows.len().saturating_mul(items.len()).saturating_mul(NODE_COST * (at + 1)))?;
         rows = rows
             .iter()
             .flat_map(|row| items.iter().map(|item| row.iter().chain([item]).cloned().collect()))

@@ -8,7 +8,7 @@ use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use saphyr_parser::{Event, Parser, ScalarStyle, Span, StrInput};
 
-use crate::budget::{Budget, EvalError, NODE, Result, failed, unavailable};
+use crate::budget::{Budget, EvalError, NODE_COST, Result, failed, unavailable};
 use crate::number::Number;
 use crate::value::Value;
 use crate::value_type::Type;
@@ -74,7 +74,7 @@ enum Tag {
 
 impl<'t> Reader<'t> {
     fn next(&mut self) -> Result<Event<'t>> {
-        self.budget.spend(NODE)?;
+        self.budget.spend(NODE_COST)?;
         match self.parser.next() {
             Some(Ok((event, span))) => Ok(self.without_added_break(event, span)),
             Some(Err(_)) => invalid(),
@@ -180,7 +180,7 @@ impl<'t> Reader<'t> {
             if merges {
                 let map = value.to_map()?;
                 for (key, value) in &map.items {
-                    self.budget.spend(NODE + key.len())?;
+                    self.budget.spend(NODE_COST + key.len())?;
                     items.insert(key.clone(), value.clone());
                 }
                 continue;
@@ -388,7 +388,7 @@ pub(super) fn encode(value: &Value, budget: &Budget) -> Result<String> {
 
 /// `inline`: the line has already begun with a dash.
 fn write(value: &Value, depth: usize, inline: bool, out: &mut String, budget: &Budget) -> Result<()> {
-    budget.spend(NODE + depth * 2)?;
+    budget.spend(NODE_COST + depth * 2)?;
     let indent = "  ".repeat(depth);
     match value {
         Value::List(list) if !list.items.is_empty() => {

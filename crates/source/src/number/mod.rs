@@ -14,7 +14,7 @@ use std::rc::Rc;
 use num_bigint::{BigInt, BigUint, Sign};
 
 pub(crate) use self::decimal::Decimal;
-use crate::budget::{Budget, NODE, Result, failed, unavailable};
+use crate::budget::{Budget, NODE_COST, Result, failed, unavailable};
 
 /// Bits of a number that is written as text.
 const LITERAL_PRECISION: u32 = 512;
@@ -277,7 +277,7 @@ impl Number {
     fn charge(&self, other: &Self, budget: &Budget) -> Result<u32> {
         let precision = self.precision.max(other.precision);
         let words = precision as usize / 64 + 1;
-        budget.spend(NODE + words * words * 4)?;
+        budget.spend(NODE_COST + words * words * 4)?;
         Ok(precision)
     }
 
@@ -456,7 +456,7 @@ impl Number {
             Size::Finite { mantissa, exponent } => {
                 let words = (mantissa.bits() + u64::from(exponent.unsigned_abs())) / 64 + 1;
                 // Three conversions, with divisions by ten.
-                budget.spend(NODE * 4 + usize::try_from(words * words * 16).unwrap_or(usize::MAX))?;
+                budget.spend(NODE_COST * 4 + usize::try_from(words * words * 16).unwrap_or(usize::MAX))?;
                 let mut decimal = Decimal::of(mantissa, (*exponent).into());
                 if shortest {
                     decimal.shorten(mantissa, (*exponent).into(), self.precision);

@@ -9,7 +9,7 @@ use proptest::prelude::*;
 use crate::{tar, value};
 
 /// The processor time that an evaluation may take in a debug build. A release build needs a tenth of a second.
-const PATIENCE: Duration = Duration::from_secs(20);
+const TIME_LIMIT: Duration = Duration::from_secs(20);
 
 /// The time that this thread had a processor, so that it does not matter what else runs.
 struct Worked(Duration);
@@ -33,7 +33,7 @@ impl Worked {
 fn bounded(lines: &str, expression: &str) -> Result<String, Reason> {
     let start = Worked::now();
     let result = value(lines, expression);
-    assert!(start.elapsed() < PATIENCE, "{:?}", start.elapsed());
+    assert!(start.elapsed() < TIME_LIMIT, "{:?}", start.elapsed());
     result
 }
 
@@ -120,7 +120,7 @@ fn deep_syntax_is_refused_not_followed() {
             let start = Worked::now();
             let template = Template::read(&tar(&[("main.tf", &main)]), "application/x-tar").unwrap();
             let _ = template.workspace_tags(&Inputs::default());
-            assert!(start.elapsed() < PATIENCE, "{open} {depth}: {:?}", start.elapsed());
+            assert!(start.elapsed() < TIME_LIMIT, "{open} {depth}: {:?}", start.elapsed());
         }
     }
     for (first, more) in [("1", " + 1"), ("true", " ? true : false"), ("1", "[0]"), ("a", ".b")] {
@@ -129,7 +129,7 @@ fn deep_syntax_is_refused_not_followed() {
             let start = Worked::now();
             let template = Template::read(&tar(&[("main.tf", &main)]), "application/x-tar").unwrap();
             let _ = template.workspace_tags(&Inputs::default());
-            assert!(start.elapsed() < PATIENCE, "{more} {count}: {:?}", start.elapsed());
+            assert!(start.elapsed() < TIME_LIMIT, "{more} {count}: {:?}", start.elapsed());
         }
     }
 }
@@ -155,7 +155,7 @@ fn an_object_with_very_many_keys_is_refused() {
     let template =
         Template::read(&tar(&[("main.tf", &crate::module("", &keys))]), "application/x-tar").unwrap();
     assert!(template.invalid_files()[0].contains("too many keys"));
-    assert!(start.elapsed() < PATIENCE);
+    assert!(start.elapsed() < TIME_LIMIT);
 }
 
 /// Pieces that, put together at random, are often valid and often nearly so.
@@ -225,7 +225,7 @@ proptest! {
         let start = Worked::now();
         let template = Template::read(&tar(&[("main.tf", &main)]), "application/x-tar").unwrap();
         let _ = template.workspace_tags(&Inputs::default());
-        prop_assert!(start.elapsed() < PATIENCE, "{expression}");
+        prop_assert!(start.elapsed() < TIME_LIMIT, "{expression}");
     }
 
     #[test]

@@ -12,7 +12,7 @@ use crate::engine::{Tx, sql, statements, values};
 use crate::{Error, Result, Store, transaction};
 
 /// This text is encrypted with each key, to prove that two keys with one id are the same.
-const KNOWN: &str = "coder";
+const KNOWN_TEXT: &str = "coder";
 /// The id in the list that means that no value is encrypted. With it, the columns are searched only once.
 const NONE: &str = "";
 
@@ -40,7 +40,7 @@ pub async fn register(store: &Store, now: Timestamp) -> Result<()> {
     drop(tx);
     for RecordedKey { id, proof, .. } in known.iter().filter(|known| known.id != NONE) {
         let is_there =
-            keys.has(id) && keys.open_text(owner(id), proof.clone()).is_ok_and(|text| text == KNOWN);
+            keys.has(id) && keys.open_text(owner(id), proof.clone()).is_ok_and(|text| text == KNOWN_TEXT);
         if !is_there {
             return Err(Error::EncryptionKeyMissing { key: id.clone() });
         }
@@ -50,7 +50,7 @@ pub async fn register(store: &Store, now: Timestamp) -> Result<()> {
     if known.iter().any(|known| known.id == current) || (keys.is_empty() && !known.is_empty()) {
         return Ok(());
     }
-    let proof = keys.seal_text(owner(&current), KNOWN.to_owned());
+    let proof = keys.seal_text(owner(&current), KNOWN_TEXT.to_owned());
     store.single().await?.execute(&INSERT, values![current, proof, now]).await.map(|_| ())
 }
 
@@ -88,7 +88,7 @@ pub async fn complete(store: &Store, now: Timestamp) -> Result<Option<RotationRe
 pub async fn rotate(store: &Store, to: &StateKeys, now: Timestamp) -> Result<RotationReport> {
     let rotated = rotation::rotate(store, to).await?;
     let id = to.current().unwrap_or_default();
-    let proof = to.seal_text(owner(&id), KNOWN.to_owned());
+    let proof = to.seal_text(owner(&id), KNOWN_TEXT.to_owned());
     transaction!(store, Error, |tx| {
         tx.execute(&INSERT, values![id, proof, now]).await?;
         tx.execute(&COMPLETE, values![id, now]).await?;

@@ -13,8 +13,8 @@ use crate::workspaces::agents;
 use crate::{Error, Result, Store, transaction};
 
 /// Rows per transaction, for small and for large values.
-const PAGE: i64 = 16;
-const LARGE: i64 = 1;
+const SMALL_VALUES_PAGE: i64 = 16;
+const LARGE_VALUES_PAGE: i64 = 1;
 
 /// The result of a rotation.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -160,7 +160,7 @@ impl SecretColumn {
         column: &'static str,
         (list, put): (&'static Statement, &'static Statement),
     ) -> Self {
-        Self { table, column, list, put, is_text: false, has_two_keys: false, page: PAGE }
+        Self { table, column, list, put, is_text: false, has_two_keys: false, page: SMALL_VALUES_PAGE }
     }
 
     const fn text(mut self) -> Self {
@@ -174,7 +174,7 @@ impl SecretColumn {
     }
 
     const fn large(mut self) -> Self {
-        self.page = LARGE;
+        self.page = LARGE_VALUES_PAGE;
         self
     }
 }
@@ -309,7 +309,7 @@ impl SecretColumn {
 pub(crate) async fn hash_tokens(store: &Store) -> Result<()> {
     let mut after = String::new();
     loop {
-        let rows = store.reader().await?.fetch(&PLAIN_TOKENS, values![after, PAGE]).await?;
+        let rows = store.reader().await?.fetch(&PLAIN_TOKENS, values![after, SMALL_VALUES_PAGE]).await?;
         for row in &rows {
             after = row.get("id")?;
             let plain: String = row.get("auth_token")?;

@@ -225,11 +225,11 @@ pub(crate) async fn within<T>(
 }
 
 /// The oldest supported release, as Postgres numbers releases. It is that of the official server.
-const OLDEST: u32 = 130_000;
+const OLDEST_RELEASE: u32 = 130_000;
 
 fn require_version(found: Option<u32>) -> Result<(), Error> {
     match found {
-        Some(version) if version < OLDEST => {
+        Some(version) if version < OLDEST_RELEASE => {
             let (major, minor) = (version / 10_000, version % 10_000 / 100);
             Err(Error::Location(format!("Postgres {major}.{minor} is too old: use version 13 or newer")))
         }

@@ -22,10 +22,10 @@ use crate::error::Error;
 
 /// Statements run on the calling thread: a statement takes microseconds, less than a switch to another thread and back.
 /// For values larger than this, in bytes, the other tasks of that thread move to another one first.
-const LARGE: usize = 256 * 1024;
+const LARGE_VALUE_BYTES: usize = 256 * 1024;
 
 /// Each reader has its own page cache. Four readers suffice, because a statement takes microseconds.
-const READERS: usize = 4;
+const READER_COUNT: usize = 4;
 
 /// Page cache of a connection in KiB, allocated on demand. The operating system caches the file too. The writer uses
 /// the newest pages of every index again and again, so its cache is larger.
@@ -40,7 +40,7 @@ const WAL_PAGES: i64 = 8192;
 const BUSY_TIMEOUT: Duration = Duration::from_secs(5);
 
 /// Prepared statements kept per connection.
-const STATEMENTS: usize = 256;
+const CACHED_STATEMENTS: usize = 256;
 
 pub(crate) struct SqliteDatabase {
     writer: ConnectionPool<Connection>,
@@ -54,7 +54,7 @@ impl SqliteDatabase {
     pub(crate) fn new(path: &Path, config: &Config, open_mode: OpenMode) -> Self {
         Self {
             writer: ConnectionPool::new(1, config.acquire_timeout),
-            readers: ConnectionPool::new(READERS, config.acquire_timeout),
+            readers: ConnectionPool::new(READER_COUNT, config.acquire_timeout),
             path: path.to_owned(),
             durable: config.durable,
             open_mode,
@@ -80,7 +80,7 @@ impl SqliteDatabase {
         }
         let conn = Connection::open_with_flags(&self.path, flags)?;
         conn.busy_timeout(BUSY_TIMEOUT)?;
-        conn.set_prepared_statement_cache_capacity(STATEMENTS);
+        conn.set_prepared_statement_cache_capacity(CACHED_STATEMENTS);
         // Without this, SQLite plans a prepared statement again for each new value that it compares with the condition
         // of a partial index.
         conn.set_db_config(DbConfig::SQLITE_DBCONFIG_ENABLE_QPSG, true)?;
@@ -268,7 +268,7 @@ fn off_worker<T>(values: &[Value], work: impl FnOnce() -> T) -> T {
         Value::Bytes(bytes) => bytes.len(),
         _ => 0,
     };
-    let large = values.iter().map(size).sum::<usize>() > LARGE;
+    let large = values.iter().map(size).sum::<usize>() > LARGE_VALUE_BYTES;
     let many_threads = || {
         let runtime = tokio::runtime::Handle::try_current();
         runtime.is_ok_and(|runtime| runtime.runtime_flavor() == tokio::runtime::RuntimeFlavor::MultiThread)
@@ -286,7 +286,7 @@ pub(super) fn prepare(conn: &mut PooledConnection<Connection>, statement: &State
 }
 
 /// The disk is full.
-const FULL: i32 = 13;
+const DISK_FULL: i32 = 13;
 /// A write failed, usually because of a quota or a limit on file size.
 const IOERR_WRITE: i32 = 10 | 3 << 8;
 /// The shared memory file of the write-ahead log cannot grow.
@@ -305,7 +305,7 @@ fn classify(statement: &'static str, error: rusqlite::Error) -> Failure {
     let classified = match (code, kind) {
         (UNIQUE | PRIMARY_KEY, _) => taken_column(&error.to_string()),
         (FOREIGN_KEY, _) => Error::Reference(Box::new(error)),
-        (FULL | IOERR_WRITE | IOERR_SHMSIZE, _) => Error::DiskFull(Box::new(error)),
+        (DISK_FULL | IOERR_WRITE | IOERR_SHMSIZE, _) => Error::DiskFull(Box::new(error)),
         (_, Some(ErrorCode::DatabaseBusy | ErrorCode::DatabaseLocked)) => {
             unavailable("another process holds the database file", error)
         }

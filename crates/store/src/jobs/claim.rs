@@ -85,8 +85,8 @@ statements! { "provisioner_jobs";
 }
 
 /// How often a claim is tried again when other claims take the chosen job.
-const ATTEMPTS: u32 = 200;
-const PAUSE: Duration = Duration::from_millis(1);
+const CLAIM_ATTEMPTS: u32 = 200;
+const RETRY_DELAY: Duration = Duration::from_millis(1);
 
 /// The outcome of a claim by a caller that knows the tag sets up to some id.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -119,7 +119,7 @@ pub async fn try_claim(
     let mut wanted = values![claim.organization_id];
     wanted.push(list_value(claim.provisioners.iter().cloned()));
     wanted.push(list_value(claim.tag_sets.iter().copied()));
-    for _ in 0..ATTEMPTS {
+    for _ in 0..CLAIM_ATTEMPTS {
         let row = tx.fetch_one(&NEXT, wanted.clone()).await?;
         if row.get::<TagSetId>("newest")? > newest {
             return Ok(ClaimOutcome::NewerTagSets);
@@ -144,7 +144,7 @@ pub async fn try_claim(
             }
             // Another claim took the job, so it may be another initiator's turn now.
             Err(Failure { error: Error::Stale { .. }, .. }) if entered => {}
-            Err(Failure { conflicted: true, .. }) => tokio::time::sleep(PAUSE).await,
+            Err(Failure { conflicted: true, .. }) => tokio::time::sleep(RETRY_DELAY).await,
             Err(failure) => return Err(failure.error),
         }
     }

@@ -8,7 +8,7 @@ use coder_domain::job::Status;
 use jiff::Timestamp;
 
 use super::job::Job;
-use super::queue_tables::{FAN, LEVELS, bucket};
+use super::queue_tables::{LEVEL_BITS, LEVELS, bucket};
 use crate::Result;
 use crate::engine::{Row, Tx, list as list_value, record, sql, statements, values};
 use crate::tag_sets::TagSetId;
@@ -175,7 +175,7 @@ impl Buckets {
         let sum = |from, to| self.0.range(from..to).map(|(_, total)| total).sum::<i64>();
         let mut before = sum((LEVELS, false, i64::MIN), (LEVELS, prebuild, bucket(at, LEVELS)));
         for level in 1..LEVELS {
-            let first = bucket(at, level + 1) << FAN;
+            let first = bucket(at, level + 1) << LEVEL_BITS;
             before += sum((level, prebuild, first), (level, prebuild, bucket(at, level)));
         }
         before

@@ -11,16 +11,16 @@ use crate::tag_sets::TagSetId;
 use crate::{Error, Result};
 
 /// Turns of automatic sub-queues are at least this; turns of people's sub-queues are less.
-pub(crate) const AUTOMATIC: i64 = 1 << 62;
+pub(crate) const FIRST_AUTOMATIC_TURN: i64 = 1 << 62;
 
 /// The length of a level 1 bucket in microseconds, as a power of two: about a second.
-pub(crate) const SHIFT: i64 = 20;
+pub(crate) const BUCKET_BITS: i64 = 20;
 /// How many buckets of one level form one of the next, as a power of two.
-pub(crate) const FAN: i64 = 6;
+pub(crate) const LEVEL_BITS: i64 = 6;
 /// The number of levels. A bucket of the last one holds about 71 minutes.
 pub(crate) const LEVELS: i64 = 3;
 /// The maximum number of rows per bucket. Several rows avoid that transactions on Postgres wait for each other.
-const SHARDS: u8 = 4;
+const MAX_BUCKET_ROWS: u8 = 4;
 
 record! {
     /// What the tables record of a waiting job.
@@ -97,18 +97,18 @@ statements! { "queue_lines";
 
 /// The bucket of an instant at a level.
 pub(crate) fn bucket(at: Timestamp, level: i64) -> i64 {
-    at.as_microsecond() >> (SHIFT + (level - 1) * FAN)
+    at.as_microsecond() >> (BUCKET_BITS + (level - 1) * LEVEL_BITS)
 }
 
 /// The range of the turns of a class.
 pub(crate) const fn turns(automatic: bool) -> (i64, i64) {
-    if automatic { (AUTOMATIC, i64::MAX) } else { (i64::MIN, AUTOMATIC) }
+    if automatic { (FIRST_AUTOMATIC_TURN, i64::MAX) } else { (i64::MIN, FIRST_AUTOMATIC_TURN) }
 }
 
 /// The least turn that a sub-queue of a class may get now. It gets a greater one if another sub-queue already has this
 /// turn.
 pub(crate) fn turn_now(automatic: bool, now: Timestamp) -> i64 {
-    let base = if automatic { AUTOMATIC } else { 0 };
+    let base = if automatic { FIRST_AUTOMATIC_TURN } else { 0 };
     base + now.as_microsecond()
 }
 
@@ -138,7 +138,7 @@ pub(crate) fn dequeue(tx: &mut Tx, job: &QueueEntry) {
 
 /// Adds to the counts of all buckets of the job.
 pub(crate) fn count(tx: &mut Tx, job: &QueueEntry, change: i64) {
-    let shard = i64::from(job.id.0.as_bytes()[15] % SHARDS);
+    let shard = i64::from(job.id.0.as_bytes()[15] % MAX_BUCKET_ROWS);
     let mut row = values![job.organization_id, job.provisioner, job.tag_set_id, job.prebuild];
     for level in 1..=LEVELS {
         row.extend(values![bucket(job.created_at, level)]);
@@ -149,11 +149,11 @@ pub(crate) fn count(tx: &mut Tx, job: &QueueEntry, change: i64) {
 
 /// How long an empty bucket stays after its end. Transactions that began in it have ended by then, so the cleanup does
 /// not wait for them.
-const SETTLED: jiff::SignedDuration = jiff::SignedDuration::from_secs(60);
+const EMPTY_BUCKET_TTL: jiff::SignedDuration = jiff::SignedDuration::from_secs(60);
 
 /// Removes rows with count 0. Returns how many. Some claims call it.
 pub async fn purge(tx: &mut Tx, now: Timestamp) -> Result<u64> {
-    let Ok(before) = now.checked_sub(SETTLED) else { return Ok(0) };
+    let Ok(before) = now.checked_sub(EMPTY_BUCKET_TTL) else { return Ok(0) };
     let counts = values![bucket(before, 1), bucket(before, 2), bucket(before, 3)];
     let lines = values![turn_now(false, before), turn_now(true, before)];
     Ok(tx.execute(&TIDY_COUNTS, counts).await? + tx.execute(&TIDY_LINES, lines).await?)

@@ -7,7 +7,7 @@ use crate::Result;
 use crate::engine::{Tx, sql, statements, values};
 
 /// The maximum number of archives for one job. An import has one.
-pub const MOST: i64 = 8;
+pub const MAX_UPLOADS: i64 = 8;
 
 statements! { "provisioner_job_uploads";
     /// Nothing is added beyond the bound. An archive that is already recorded is accepted.
@@ -29,12 +29,12 @@ statements! { "provisioner_job_uploads";
 /// # Errors
 /// [`crate::Error::Reference`] when the job or the file does not exist.
 pub async fn insert(tx: &mut Tx, job: JobId, file: FileId) -> Result<bool> {
-    Ok(tx.execute(&INSERT, values![job, file, MOST]).await? > 0)
+    Ok(tx.execute(&INSERT, values![job, file, MAX_UPLOADS]).await? > 0)
 }
 
 /// Whether another file may be uploaded for a job.
 pub async fn has_room(tx: &mut Tx, job: JobId, hash: &str) -> Result<bool> {
-    tx.fetch_one(&HAS_ROOM, values![job, hash.to_owned(), MOST]).await?.get("has_room")
+    tx.fetch_one(&HAS_ROOM, values![job, hash.to_owned(), MAX_UPLOADS]).await?.get("has_room")
 }
 
 /// The file with this content that was uploaded for a job.

@@ -52,7 +52,7 @@ pub(crate) const MIGRATIONS: &[Migration] = migrations![
 /// Defines what Postgres lacks of the portable SQL dialect. Runs before the first migration.
 const POSTGRES_PRELUDE: &str = include_str!("postgres_prelude.sql");
 
-const BOOKKEEPING: &str = "create table schema_migrations (
+const MIGRATIONS_TABLE: &str = "create table schema_migrations (
     version bigint primary key,
     name text not null,
     checksum text not null,
@@ -116,7 +116,7 @@ async fn run_all(
         if tx.is_postgres() {
             tx.script(POSTGRES_PRELUDE).await?;
         }
-        tx.script(BOOKKEEPING).await?;
+        tx.script(MIGRATIONS_TABLE).await?;
     }
     for migration in &migrations[applied..] {
         tx.script(migration.text).await?;

@@ -31,7 +31,7 @@ pub const URL_VARIABLE: &str = "CODER_TEST_PG_URL";
 const START_TIMEOUT: Duration = Duration::from_secs(60);
 
 /// How many free ports are tried.
-const PORTS: u32 = 5;
+const PORT_ATTEMPTS: u32 = 5;
 
 /// A database of one test.
 pub struct TestDatabase {
@@ -153,7 +153,7 @@ impl PostgresServer {
             user,
             running: std::sync::Mutex::new(None),
         };
-        for _ in 0..PORTS {
+        for _ in 0..PORT_ATTEMPTS {
             server.port.store(free_port(), Ordering::Relaxed);
             *server.running.lock().expect("nobody panics while holding it") = Some(server.spawn());
             match server.wait_until_ready().await {
@@ -163,7 +163,7 @@ impl PostgresServer {
                 Err(log) => panic!("Postgres did not start:\n{log}"),
             }
         }
-        panic!("Postgres found no free port in {PORTS} attempts");
+        panic!("Postgres found no free port in {PORT_ATTEMPTS} attempts");
     }
 
     /// Where it listens.

@@ -12,7 +12,7 @@ use tokio::sync::Mutex;
 use uuid::Uuid;
 
 /// The first half of the advisory lock's key. The second half is the number of the run.
-const LOCK: i32 = 0x636f_6465;
+const LOCK_CLASS: i32 = 0x636f_6465;
 const PREFIX: &str = "coder_test_";
 
 /// All tests of this process on one server.
@@ -114,7 +114,7 @@ async fn sweep(conn: &mut PgConnection) {
         if let Err(error) = drop_schema(conn, &name).await {
             tracing::warn!(schema = name, %error, "the schema of a killed run stays until the next run");
         }
-        let unlock = sqlx::query("select pg_advisory_unlock($1, $2)").bind(LOCK).bind(run);
+        let unlock = sqlx::query("select pg_advisory_unlock($1, $2)").bind(LOCK_CLASS).bind(run);
         unlock.execute(&mut *conn).await.expect("the lock is given back");
     }
 }
@@ -122,7 +122,7 @@ async fn sweep(conn: &mut PgConnection) {
 /// Whether the run with this number has ended or is this one.
 async fn try_lock(conn: &mut PgConnection, run: i32) -> bool {
     let locked =
-        sqlx::query("select pg_try_advisory_lock($1, $2)").bind(LOCK).bind(run).fetch_one(conn).await;
+        sqlx::query("select pg_try_advisory_lock($1, $2)").bind(LOCK_CLASS).bind(run).fetch_one(conn).await;
     locked.expect("an answer").get(0)
 }
 
@@ -172,7 +172,7 @@ mod tests {
         while !try_lock(&mut conn, 1).await {
             tokio::task::yield_now().await;
         }
-        let unlock = sqlx::query("select pg_advisory_unlock($1, 1)").bind(LOCK);
+        let unlock = sqlx::query("select pg_advisory_unlock($1, 1)").bind(LOCK_CLASS);
         unlock.execute(&mut conn).await.unwrap();
         let _other = Run::start(&server.url()).await;
         assert!(exists(&mut conn, kept.name()).await && !exists(&mut conn, &alive).await);

@@ -137,12 +137,12 @@ async fn drain(fixture: &Fixture, daemon: DaemonId, wishes: &[i64], mine: &mut V
 /// A reader that continues after the greatest id it has read must not miss a set that is committed later.
 async fn new_tag_sets_are_seen_by_readers_in_order(fixture: Fixture) {
     const WRITERS: usize = 8;
-    const EACH: usize = 12;
+    const SETS_PER_WRITER: usize = 12;
     let mut writers = JoinSet::new();
     for writer in 0..WRITERS {
         let store = fixture.store.clone();
         writers.spawn(async move {
-            for number in 0..EACH {
+            for number in 0..SETS_PER_WRITER {
                 // Every second set is shared with another writer.
                 let name = if number % 2 == 0 {
                     format!("{}-{number}", writer / 2)
@@ -168,7 +168,7 @@ async fn new_tag_sets_are_seen_by_readers_in_order(fixture: Fixture) {
         }
         tokio::task::yield_now().await;
     }
-    let total = i64::try_from(WRITERS * EACH / 2 + WRITERS / 2 * EACH / 2).unwrap();
+    let total = i64::try_from(WRITERS * SETS_PER_WRITER / 2 + WRITERS / 2 * JOBS_PER_CLAIMER / 2).unwrap();
     assert_eq!(seen, (1..=total).collect::<Vec<_>>());
 }
 

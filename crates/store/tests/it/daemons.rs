@@ -8,7 +8,7 @@ use coder_store::{Tx, daemons, jobs};
 use crate::fixture::{Fixture, at, on_both_engines, tags};
 
 /// A server to which no daemon of these tests is connected.
-const NOBODY: uuid::Uuid = uuid::Uuid::from_u128(1);
+const OTHER_SERVER: uuid::Uuid = uuid::Uuid::from_u128(1);
 
 on_both_engines!(
     a_daemon_keeps_its_row,
@@ -53,7 +53,7 @@ async fn daemons_are_listed_newest_first(fixture: Fixture) {
     let mut tx = fixture.store.begin().await.unwrap();
     let ids = |listed: Vec<daemons::Daemon>| listed.into_iter().map(|daemon| daemon.id).collect::<Vec<_>>();
     assert_eq!(ids(daemons::list(&mut tx, &Filter::default()).await.unwrap()), [second, first]);
-    assert_eq!(daemons::update_seen(&mut tx, &[first], NOBODY, at(100)).await.unwrap(), 1);
+    assert_eq!(daemons::update_seen(&mut tx, &[first], OTHER_SERVER, at(100)).await.unwrap(), 1);
     let lately = Liveness { since: at(100), until: at(200), ..Liveness::default() };
     let seen = Filter { seen: Some(lately), ..Filter::default() };
     assert_eq!(ids(daemons::list(&mut tx, &seen).await.unwrap()), [first]);
@@ -66,7 +66,7 @@ async fn daemons_are_listed_newest_first(fixture: Fixture) {
     assert_eq!(ids(daemons::list(&mut tx, &named).await.unwrap()), [second]);
     tx.commit().await.unwrap();
     let counted = fixture.store.statement_counts();
-    daemons::update_seen(&mut fixture.store.single().await.unwrap(), &[first, second], NOBODY, at(160))
+    daemons::update_seen(&mut fixture.store.single().await.unwrap(), &[first, second], OTHER_SERVER, at(160))
         .await
         .unwrap();
     let after = fixture.store.statement_counts();

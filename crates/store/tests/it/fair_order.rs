@@ -19,7 +19,7 @@ on_both_engines!(
 );
 
 /// The tag sets that a claim may request, by index.
-const WISHES: [&[usize]; 5] = [&[0, 1, 2], &[0], &[1, 2], &[2], &[0, 2]];
+const WANTED_SETS: [&[usize]; 5] = [&[0, 1, 2], &[0], &[1, 2], &[2], &[0, 2]];
 
 #[derive(Clone, Debug)]
 enum Step {
@@ -33,7 +33,7 @@ fn steps() -> impl Strategy<Value = Vec<Step>> {
     let step = prop_oneof![
         4 => (0..4_usize, 0..3_usize, proptest::bool::weighted(0.2))
             .prop_map(|(initiator, set, automatic)| Step::Enqueue { initiator, set, automatic }),
-        3 => (0..WISHES.len()).prop_map(|wish| Step::Acquire { wish }),
+        3 => (0..WANTED_SETS.len()).prop_map(|wish| Step::Acquire { wish }),
         1 => (0..20_usize).prop_map(|nth| Step::Cancel { nth }),
         1 => (0..20_usize).prop_map(|nth| Step::Reap { nth }),
     ];
@@ -89,19 +89,19 @@ impl World {
                 }
                 Step::Acquire { wish } => {
                     let types = ["terraform".to_owned()];
-                    let asked: Vec<i64> = WISHES[wish].iter().map(|set| sets[set]).collect();
+                    let asked: Vec<i64> = WANTED_SETS[wish].iter().map(|set| sets[set]).collect();
                     for id in &waiting {
                         let job = self.fixture.get_job(*id).await;
                         let mut tx = self.fixture.store.reader().await.unwrap();
                         let place = queue::fair_position(&mut tx, &job, &types, &asked).await.unwrap();
                         let found = u64::try_from(place.position).ok().zip(u64::try_from(place.size).ok());
-                        let expected = fair.position(*id, |set| WISHES[wish].contains(&set));
+                        let expected = fair.position(*id, |set| WANTED_SETS[wish].contains(&set));
                         if asked.contains(&job.tag_set_id) {
                             prop_assert_eq!(found, expected);
                         }
                     }
-                    let expected = fair.acquire(|set| WISHES[wish].contains(&set));
-                    let wanted: Vec<i64> = WISHES[wish].iter().map(|set| sets[set]).collect();
+                    let expected = fair.acquire(|set| WANTED_SETS[wish].contains(&set));
+                    let wanted: Vec<i64> = WANTED_SETS[wish].iter().map(|set| sets[set]).collect();
                     let found = self.fixture.claim(self.daemon, &wanted).await;
                     prop_assert_eq!(found, expected);
                     waiting.retain(|id| Some(*id) != found);

@@ -7,7 +7,7 @@ use coder_store::{Config, Error, Store, notifications};
 
 use crate::fixture::at;
 
-const SOON: Duration = Duration::from_secs(20);
+const WAIT_LIMIT: Duration = Duration::from_secs(20);
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn notifications_reach_all_listeners_until_the_connection_is_lost() {
@@ -22,24 +22,24 @@ async fn notifications_reach_all_listeners_until_the_connection_is_lost() {
     two.notifier.notify("second").await.unwrap();
     for channel in [&mut one, &mut two] {
         for expected in ["first", "second"] {
-            let heard = tokio::time::timeout(SOON, channel.listener.next()).await.unwrap();
+            let heard = tokio::time::timeout(WAIT_LIMIT, channel.listener.next()).await.unwrap();
             assert_eq!(heard.unwrap(), expected);
         }
     }
     other.notifier.notify("third").await.unwrap();
-    let heard = tokio::time::timeout(SOON, other.listener.next()).await.unwrap();
+    let heard = tokio::time::timeout(WAIT_LIMIT, other.listener.next()).await.unwrap();
     assert_eq!(heard.unwrap(), "third", "channels are apart");
     let long = "x".repeat(notifications::MAX_PAYLOAD_BYTES);
     one.notifier.notify(&long).await.unwrap();
-    assert_eq!(tokio::time::timeout(SOON, two.listener.next()).await.unwrap().unwrap(), long);
+    assert_eq!(tokio::time::timeout(WAIT_LIMIT, two.listener.next()).await.unwrap().unwrap(), long);
     let refused = one.notifier.notify(&"x".repeat(8001)).await.unwrap_err();
     assert!(matches!(refused, Error::Refused { .. }), "{refused:?}");
     one.notifier.notify("still there").await.unwrap();
-    let heard = tokio::time::timeout(SOON, two.listener.next()).await.unwrap().unwrap();
+    let heard = tokio::time::timeout(WAIT_LIMIT, two.listener.next()).await.unwrap().unwrap();
     assert_eq!(heard, "still there");
 
     server.crash();
-    let lost = tokio::time::timeout(SOON, two.listener.next()).await.unwrap().unwrap_err();
+    let lost = tokio::time::timeout(WAIT_LIMIT, two.listener.next()).await.unwrap().unwrap_err();
     assert!(lost.is_retryable(), "{lost:?}");
     assert!(one.notifier.notify("x").await.unwrap_err().is_retryable());
     assert!(store.channel("a").await.err().unwrap().is_retryable());

@@ -19,7 +19,7 @@ use kube::{Api, Client, Config};
 use serde_json::{Value, json};
 
 /// How long the API server may take to start on a busy machine.
-const START: Duration = Duration::from_secs(120);
+const START_TIMEOUT: Duration = Duration::from_secs(120);
 
 /// The files of the custom resources below `deploy/`.
 const DEFINITIONS: &[&str] =
@@ -183,7 +183,7 @@ impl Cluster {
     fn wait(&self) {
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
         runtime.block_on(async {
-            let deadline = Instant::now() + START;
+            let deadline = Instant::now() + START_TIMEOUT;
             loop {
                 if self.directory.join("certs/apiserver.crt").exists() {
                     let request = http::Request::get("/readyz").body(Vec::new()).unwrap();
@@ -303,7 +303,7 @@ impl Cluster {
     /// Waits until the API server serves the custom resources.
     pub async fn until_served(&self) {
         let admin = self.admin().await;
-        let deadline = Instant::now() + START;
+        let deadline = Instant::now() + START_TIMEOUT;
         for resource in ["coderprovisioners", "codercontrolplanes"] {
             let request = || {
                 http::Request::get(format!("/apis/coder.com/v1alpha1/{resource}")).body(Vec::new()).unwrap()

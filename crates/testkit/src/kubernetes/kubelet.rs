@@ -26,7 +26,7 @@ use super::pod::{self, Mounts};
 /// Time between two looks at the pods.
 const LOOK_EVERY: Duration = Duration::from_millis(100);
 /// How long a probe may take.
-const PROBE: Duration = Duration::from_secs(2);
+const PROBE_TIMEOUT: Duration = Duration::from_secs(2);
 
 /// What a kubelet runs.
 pub struct Settings {
@@ -298,5 +298,5 @@ async fn answers(ip: Ipv4Addr, port: u16, path: &str) -> bool {
         stream.read_exact(&mut head).await.ok()?;
         Some(head.ends_with(b" 200"))
     };
-    tokio::time::timeout(PROBE, ask).await.ok().flatten().unwrap_or(false)
+    tokio::time::timeout(PROBE_TIMEOUT, ask).await.ok().flatten().unwrap_or(false)
 }

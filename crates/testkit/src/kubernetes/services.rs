@@ -12,7 +12,7 @@ use tokio::net::{TcpListener, TcpStream};
 use tokio::task::{JoinHandle, JoinSet};
 
 /// Longest head of a request.
-const HEAD: usize = 64 << 10;
+const MAX_HEAD_BYTES: usize = 64 << 10;
 
 /// The proxy; it ends when it is dropped.
 pub struct Services {
@@ -53,7 +53,7 @@ impl Services {
 async fn serve(client: Client, mut stream: TcpStream) -> Option<()> {
     let mut head = Vec::new();
     while !head.windows(4).any(|end| end == b"\r\n\r\n") {
-        if head.len() > HEAD || stream.read_buf(&mut head).await.ok()? == 0 {
+        if head.len() > MAX_HEAD_BYTES || stream.read_buf(&mut head).await.ok()? == 0 {
             return None;
         }
     }

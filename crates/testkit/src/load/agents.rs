@@ -23,7 +23,7 @@ use super::{Tags, Target};
 /// Fake daemons that build the workspaces.
 const DAEMONS: usize = 4;
 /// How long one agent may take to connect.
-const PATIENCE: Duration = Duration::from_secs(120);
+const CONNECT_TIMEOUT: Duration = Duration::from_secs(120);
 
 /// Agents as they run in workspaces, all in this process, each of a workspace of its own. They end with this value.
 pub struct Agents {
@@ -81,7 +81,7 @@ impl Agents {
                 }
                 Ok::<_, anyhow::Error>(())
             };
-            tokio::time::timeout(PATIENCE, connected).await.context("an agent does not connect")??;
+            tokio::time::timeout(CONNECT_TIMEOUT, connected).await.context("an agent does not connect")??;
         }
         Ok(Self { connected_in: begin.elapsed(), _running: running, _files: files })
     }

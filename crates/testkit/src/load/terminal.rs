@@ -14,9 +14,9 @@ use uuid::Uuid;
 use super::{Latency, Target};
 
 /// A fast typist's pause, so that each key is one message.
-const PAUSE: Duration = Duration::from_millis(10);
+const KEY_INTERVAL: Duration = Duration::from_millis(10);
 /// Keys in one line.
-const LINE: usize = 60;
+const LINE_KEYS: usize = 60;
 
 impl Target {
     /// Types keys into a terminal as a browser does, over its WebSocket; measures from a key to its echo.
@@ -34,14 +34,14 @@ impl Target {
         until(&mut socket, "ready\r\nready\r\n").await?;
         let mut times = Vec::with_capacity(keys);
         for number in 0..keys {
-            tokio::time::sleep(PAUSE).await;
+            tokio::time::sleep(KEY_INTERVAL).await;
             let begin = Instant::now();
             press(&mut socket, "k").await?;
             until(&mut socket, "k").await?;
             times.push(begin.elapsed());
-            if number % LINE == LINE - 1 {
+            if number % LINE_KEYS == LINE_KEYS - 1 {
                 press(&mut socket, "\r").await?;
-                until(&mut socket, &format!("\r\n{}\r\n", "k".repeat(LINE))).await?;
+                until(&mut socket, &format!("\r\n{}\r\n", "k".repeat(LINE_KEYS))).await?;
             }
         }
         Ok(Latency::of(times))

@@ -2,7 +2,7 @@
 
 use coder_api::client::DaemonFilter;
 use coder_testkit::server::TestServer;
-use coder_testkit::wait::{SOON, eventually, settled};
+use coder_testkit::wait::{WAIT_LIMIT, eventually, settled};
 use http::{HeaderMap, HeaderValue, Uri};
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::TcpStream;
@@ -90,7 +90,7 @@ pub(crate) async fn joined(server: &TestServer, headers: &HeaderMap) -> TcpStrea
     stream.write_all((head + "\r\n").as_bytes()).await.unwrap();
     let mut answer = Vec::new();
     while !answer.ends_with(b"\r\n\r\n") {
-        answer.push(tokio::time::timeout(SOON, stream.read_u8()).await.unwrap().unwrap());
+        answer.push(tokio::time::timeout(WAIT_LIMIT, stream.read_u8()).await.unwrap().unwrap());
     }
     assert!(answer.starts_with(b"HTTP/1.1 101 "), "{}", String::from_utf8_lossy(&answer));
     stream

@@ -9,7 +9,7 @@ use coder_store::daemons::{self, NewDaemon};
 use coder_testkit::daemon::FakeDaemon;
 use coder_testkit::server::TestServer;
 use coder_testkit::stream::{Fault, FaultyStream};
-use coder_testkit::wait::{SOON, eventually};
+use coder_testkit::wait::{WAIT_LIMIT, eventually};
 use coder_wire::ws::Socket;
 use tokio::io::{AsyncWriteExt, DuplexStream};
 
@@ -45,7 +45,7 @@ async fn a_connection_cut_at_any_byte_leaves_nothing_behind() {
         let far = session(app).await;
         let daemon = FakeDaemon::over(Socket::client(FaultyStream::new(far, bytes, Fault::Cut)));
         let exchange = daemon.calls.acquire(std::future::ready(()));
-        let outcome = tokio::time::timeout(SOON, exchange).await.unwrap();
+        let outcome = tokio::time::timeout(WAIT_LIMIT, exchange).await.unwrap();
         drop(daemon);
         until_gone(app).await;
         if outcome.is_ok() {

@@ -14,7 +14,7 @@ use coder_testkit::server::TestServer;
 use coder_wire::messages::provisioner::Resource;
 use coder_wire::messages::provisionerd::acquired_job::Type;
 
-const SOON: Duration = Duration::from_secs(20);
+const WAIT_LIMIT: Duration = Duration::from_secs(20);
 
 async fn organization(client: &Client) -> OrganizationId {
     client.my_organizations().await.unwrap()[0].id
@@ -35,7 +35,7 @@ async fn a_template_is_imported_and_a_workspace_built() {
 
     let version = push(client).await;
     let mut log = client.follow_job_logs(JobLogTarget::Version(version.id), 0);
-    let job = tokio::time::timeout(SOON, daemon.acquire()).await.unwrap().unwrap();
+    let job = tokio::time::timeout(WAIT_LIMIT, daemon.acquire()).await.unwrap().unwrap();
     assert_eq!(job.job_id, version.job.id.to_string());
     assert_eq!(job.user_name, "admin");
     assert_eq!(job.provisioner, "terraform");
@@ -47,12 +47,12 @@ async fn a_template_is_imported_and_a_workspace_built() {
     assert_eq!(answer.variable_values.len(), 3);
     assert_eq!(answer.variable_values[0].value, "default");
     for number in 1..=25 {
-        let line = tokio::time::timeout(SOON, log.next()).await.unwrap().unwrap().unwrap();
+        let line = tokio::time::timeout(WAIT_LIMIT, log.next()).await.unwrap().unwrap().unwrap();
         assert_eq!(line.id, number);
     }
     daemon.calls.complete_job(&import_result(&job.job_id)).await.unwrap();
     assert!(
-        tokio::time::timeout(SOON, log.next()).await.unwrap().unwrap().is_none(),
+        tokio::time::timeout(WAIT_LIMIT, log.next()).await.unwrap().unwrap().is_none(),
         "the log ends with the job"
     );
     let version = client.version(version.id).await.unwrap();
@@ -72,7 +72,7 @@ async fn a_template_is_imported_and_a_workspace_built() {
         ..CreateWorkspaceRequest::default()
     };
     let workspace = client.create_workspace("me", &request).await.unwrap();
-    let job = tokio::time::timeout(SOON, daemon.acquire()).await.unwrap().unwrap();
+    let job = tokio::time::timeout(WAIT_LIMIT, daemon.acquire()).await.unwrap().unwrap();
     let Some(Type::WorkspaceBuild(build)) = &job.r#type else { panic!("{job:?}") };
     let metadata = build.metadata.as_ref().unwrap();
     assert_eq!(metadata.workspace_name, "dev");

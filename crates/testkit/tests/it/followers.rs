@@ -4,7 +4,7 @@ use coder_api::client::JobLogTarget;
 use coder_domain::secret::Secret;
 use coder_testkit::daemon::{FakeDaemon, import_result, import_update};
 use coder_testkit::server::TestServer;
-use coder_testkit::wait::{SOON, eventually};
+use coder_testkit::wait::{WAIT_LIMIT, eventually};
 
 use crate::flow::push;
 
@@ -25,7 +25,7 @@ async fn a_follower_that_does_not_read_holds_nobody_up() {
         }
         daemon.calls.complete_job(&import_result(&job.job_id)).await.unwrap();
     };
-    tokio::time::timeout(SOON, reporting).await.unwrap();
+    tokio::time::timeout(WAIT_LIMIT, reporting).await.unwrap();
     let lines = client.job_logs(JobLogTarget::Version(version.id), 0).await.unwrap();
     assert_eq!(lines.len(), 10_000);
     assert!(lines.iter().map(|line| line.id).eq(1..=10_000));
@@ -33,7 +33,7 @@ async fn a_follower_that_does_not_read_holds_nobody_up() {
     assert_eq!(after.len(), 10);
     drop(silent);
     let followed = client.follow_job_logs(JobLogTarget::Version(version.id), 5_000).collect();
-    let followed = tokio::time::timeout(SOON, followed).await.unwrap().unwrap();
+    let followed = tokio::time::timeout(WAIT_LIMIT, followed).await.unwrap().unwrap();
     assert!(followed.iter().map(|line| line.id).eq(5_001..=10_000), "history, each row once, then the end");
 }
 
@@ -45,6 +45,6 @@ async fn a_job_canceled_while_it_waits_ends_its_log() {
     let following = tokio::spawn(client.follow_job_logs(JobLogTarget::Version(version.id), 0).collect());
     eventually("somebody listens", || server.handle.app.events.topics() > 0).await;
     client.cancel_version(version.id).await.unwrap();
-    let lines = tokio::time::timeout(SOON, following).await.unwrap().unwrap().unwrap();
+    let lines = tokio::time::timeout(WAIT_LIMIT, following).await.unwrap().unwrap().unwrap();
     assert!(lines.is_empty());
 }

@@ -5,7 +5,7 @@ use std::process::Command;
 
 use coder_testkit::daemon::FakeDaemon;
 use coder_testkit::server::TestServer;
-use coder_testkit::wait::SOON;
+use coder_testkit::wait::WAIT_LIMIT;
 use coder_wire::daemon::{Client, rpc};
 use coder_wire::drpc::frame::{self, Kind};
 use coder_wire::drpc::{MAX_MESSAGE_SIZE, Status};
@@ -30,7 +30,8 @@ fn binary(payload: &[u8]) -> Vec<u8> {
 async fn read_to_end(mut stream: impl AsyncRead + Unpin) -> Vec<u8> {
     let mut bytes = Vec::new();
     // A closed connection may end with a reset.
-    let _ = timeout(SOON, stream.read_to_end(&mut bytes)).await.expect("the server ends the connection");
+    let _ =
+        timeout(WAIT_LIMIT, stream.read_to_end(&mut bytes)).await.expect("the server ends the connection");
     bytes
 }
 
@@ -44,7 +45,7 @@ async fn goes_on(server: &TestServer) {
 /// Checks that calls on this session are answered.
 async fn answers(calls: &Client) {
     let request = UpdateJobRequest { job_id: "nonsense".to_owned(), ..UpdateJobRequest::default() };
-    let refusal = timeout(SOON, calls.update_job(&request)).await.unwrap().unwrap_err().to_string();
+    let refusal = timeout(WAIT_LIMIT, calls.update_job(&request)).await.unwrap().unwrap_err().to_string();
     assert!(refusal.contains("not a job id"), "{refusal}");
 }
 
@@ -101,7 +102,8 @@ async fn broken_multiplexer_frames_end_the_session() {
         stream.write_all(&binary(&bytes)).await.unwrap();
         let mut answer = Vec::new();
         let mut socket = Socket::client(stream);
-        let _ = timeout(SOON, socket.read_to_end(&mut answer)).await.expect("the server ends the session");
+        let _ =
+            timeout(WAIT_LIMIT, socket.read_to_end(&mut answer)).await.expect("the server ends the session");
         let end = header(MuxKind::GoAway, Flags::NONE, 0, 1);
         assert!(answer.ends_with(&end), "{what}: the last word is that there was an error: {answer:?}");
         drop(socket);
@@ -126,7 +128,7 @@ async fn said(session: &Session, bytes: &[u8]) -> Option<String> {
         stream.read_to_end(&mut answer).await.unwrap();
         answer
     };
-    let answer = timeout(SOON, talk).await.expect("the server ends the stream");
+    let answer = timeout(WAIT_LIMIT, talk).await.expect("the server ends the stream");
     let packets = frame::parse(&answer).0;
     let error = packets.iter().find(|packet| packet.kind == Kind::ERROR)?;
     Some(Status::decode(&error.data).text)
@@ -202,7 +204,7 @@ fn resident() -> usize {
 /// Measured in a separate process, where nothing else runs.
 #[tokio::test]
 async fn huge_announced_lengths_cost_nothing() {
-    const EACH: usize = 100;
+    const CONNECTIONS_PER_KIND: usize = 100;
     const LIMIT: usize = 64 << 10;
     if std::env::var_os(CHILD).is_none() {
         let mut child = Command::new(std::env::current_exe().unwrap());
@@ -241,9 +243,9 @@ async fn huge_announced_lengths_cost_nothing() {
     };
     open(&mut peers, 5).await;
     let at_first = resident();
-    open(&mut peers, EACH).await;
+    open(&mut peers, CONNECTIONS_PER_KIND).await;
     let growth = resident().saturating_sub(at_first);
-    let each = growth / (EACH * announcements.len());
+    let each = growth / (CONNECTIONS_PER_KIND * announcements.len());
     assert!(each < LIMIT, "{each} bytes for a connection");
     drop(peers);
     before.restored(&server, "after announcements").await;

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use coder_testkit::daemon::FakeDaemon;
 use coder_testkit::server::TestServer;
-use coder_testkit::wait::SOON;
+use coder_testkit::wait::WAIT_LIMIT;
 use coder_wire::daemon::rpc;
 use coder_wire::drpc::frame::{self, Kind};
 use coder_wire::messages::provisionerd::UpdateJobRequest;
@@ -51,14 +51,14 @@ fn nonsense(stream: u64) -> Vec<u8> {
 /// Checks that another daemon can join and call.
 async fn goes_on(server: &TestServer) {
     let daemon = FakeDaemon::join_with_session(&server.owner, "other").await.unwrap();
-    timeout(SOON, daemon.calls.session().ping()).await.unwrap().unwrap();
+    timeout(WAIT_LIMIT, daemon.calls.session().ping()).await.unwrap().unwrap();
     daemon.leave().await;
 }
 
 #[tokio::test]
 async fn a_client_that_never_reads_is_held_back_and_then_ended() {
     /// The buffers of both sockets, and a small part of the server.
-    const MOST: usize = 64 << 20;
+    const MAX_BUFFERED_BYTES: usize = 64 << 20;
     let server = TestServer::start().await.unwrap();
     let (_, headers) = request(&server).await;
     goes_on(&server).await;
@@ -70,7 +70,7 @@ async fn a_client_that_never_reads_is_held_back_and_then_ended() {
     // This frame is never completed: from here on the server expects the rest of it.
     while let Ok(count) = timeout(Duration::from_secs(2), stream.write(&flood[sent % flood.len()..])).await {
         sent += count.unwrap();
-        assert!(sent < MOST, "{sent} bytes were taken from a client that reads nothing");
+        assert!(sent < MAX_BUFFERED_BYTES, "{sent} bytes were taken from a client that reads nothing");
     }
     goes_on(&server).await;
     let mut passed = Duration::ZERO;
@@ -113,7 +113,7 @@ async fn a_join_and_a_call_byte_by_byte_are_served() {
             assert!(stream.read_buf(&mut got).await.unwrap() > 0, "{}", String::from_utf8_lossy(&got));
         }
     };
-    timeout(SOON, answered).await.unwrap();
+    timeout(WAIT_LIMIT, answered).await.unwrap();
     server.stop().await.unwrap();
 }
 
@@ -151,7 +151,7 @@ async fn streams_opened_and_reset_without_end_leave_nothing() {
         writer.write_all(&binary(&bytes)).await.unwrap();
     }
     writer.write_all(&binary(&header(MuxKind::Ping, Flags::SYN, 0, 9))).await.unwrap();
-    let reader = timeout(SOON, reading).await.unwrap().unwrap();
+    let reader = timeout(WAIT_LIMIT, reading).await.unwrap().unwrap();
     goes_on(&server).await;
     drop((reader, writer));
     before.restored(&server, "after streams opened and reset").await;
@@ -172,7 +172,7 @@ async fn status(mut stream: TcpStream, headers: &HeaderMap, first: &str, body: &
     };
     let mut answer = Vec::new();
     let reading = async { drop(reader.read_to_end(&mut answer).await) };
-    timeout(SOON, async { tokio::join!(writing, reading) }).await.unwrap();
+    timeout(WAIT_LIMIT, async { tokio::join!(writing, reading) }).await.unwrap();
     let text = String::from_utf8_lossy(&answer).into_owned();
     text.split(' ').nth(1).and_then(|code| code.parse().ok())
 }

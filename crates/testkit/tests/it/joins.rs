@@ -5,7 +5,7 @@ use std::time::Duration;
 use coder_testkit::daemon::FakeDaemon;
 use coder_testkit::server::TestServer;
 use coder_testkit::stream::{Fault, FaultyStream};
-use coder_testkit::wait::{SOON, eventually, settled};
+use coder_testkit::wait::{WAIT_LIMIT, eventually, settled};
 use coder_wire::daemon::Client;
 use coder_wire::mux::{Config, Session};
 use coder_wire::ws::handshake;
@@ -15,11 +15,11 @@ use crate::counters::{Counters, connect, request, rows};
 
 /// The longest time until the server ends a silent connection: two keepalive pings, the wait for their answer, and the
 /// closing handshake.
-const LIMIT: Duration = Duration::from_secs(100);
-const STEP: Duration = Duration::from_secs(5);
+const JOIN_TIMEOUT: Duration = Duration::from_secs(100);
+const CLOCK_STEP: Duration = Duration::from_secs(5);
 
-/// A bound on the length of a join.
-const LONGEST: usize = 3000;
+/// A bound on the bytes that a join writes.
+const MAX_JOIN_BYTES: usize = 3000;
 
 /// A join and a first call over a connection that breaks after this many written bytes. Returns whether they succeeded.
 async fn attempt(server: &TestServer, uri: &Uri, headers: &HeaderMap, bytes: usize, fault: Fault) -> bool {
@@ -35,7 +35,7 @@ async fn length(server: &TestServer, uri: &Uri, headers: &HeaderMap) -> usize {
     let mut tried = 0;
     while !attempt(server, uri, headers, tried + step, Fault::Cut).await {
         tried += step;
-        assert!(tried < LONGEST, "the join never succeeds");
+        assert!(tried < MAX_JOIN_BYTES, "the join never succeeds");
     }
     tried
 }
@@ -57,7 +57,7 @@ async fn a_join_cut_at_any_byte_leaves_nothing_behind() {
     let mut bytes = 0;
     loop {
         let attempt = attempt(&server, &uri, &headers, bytes, Fault::Cut);
-        let is_through = tokio::time::timeout(SOON, attempt).await.unwrap();
+        let is_through = tokio::time::timeout(WAIT_LIMIT, attempt).await.unwrap();
         before.restored(&server, &format!("cut after {bytes} bytes")).await;
         if is_through {
             break;
@@ -66,7 +66,7 @@ async fn a_join_cut_at_any_byte_leaves_nothing_behind() {
             goes_on(&server).await;
         }
         bytes += 1;
-        assert!(bytes < LONGEST, "the join never succeeds");
+        assert!(bytes < MAX_JOIN_BYTES, "the join never succeeds");
     }
     assert!(bytes > 300, "request, WebSocket, multiplexer and call are longer than {bytes} bytes");
     goes_on(&server).await;
@@ -116,18 +116,18 @@ async fn joins_that_stall_at_any_byte_are_ended_in_time() {
     let mut passed = Duration::ZERO;
     while !is_over() {
         assert!(
-            passed < LIMIT,
+            passed < JOIN_TIMEOUT,
             "of {hanging} stalled joins {:?} is left after {passed:?}",
             Counters::of(&server)
         );
-        pass(&server, STEP).await;
-        passed += STEP;
+        pass(&server, CLOCK_STEP).await;
+        passed += CLOCK_STEP;
     }
     goes_on(&server).await;
     stalled.shutdown().await;
     // Unsent bytes of this side are discarded.
     for _ in 0..4 {
-        pass(&server, STEP).await;
+        pass(&server, CLOCK_STEP).await;
     }
     before.restored(&server, "after the stalled joins").await;
     server.stop().await.unwrap();

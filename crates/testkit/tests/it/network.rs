@@ -26,7 +26,7 @@ use tokio::net::TcpStream;
 use tokio::sync::mpsc;
 use tokio::task::JoinHandle;
 
-const LONG: Duration = Duration::from_secs(60);
+const WAIT_LIMIT: Duration = Duration::from_secs(60);
 const PASSWORD: &str = "SomeSecurePassword!";
 
 /// Echoes on one port until the node is closed.
@@ -72,7 +72,7 @@ async fn user_reaches_an_agent_over_both_forms_of_the_relay() {
         let peer = AgentPeer::start(&server, agent, form);
         let _echo = echo(&peer.node, 7);
         let user = UserPeer::dial(&server.owner, agent, form).await.unwrap();
-        user.node.wait_reachable(address::of(agent.0), LONG).await.unwrap();
+        user.node.wait_reachable(address::of(agent.0), WAIT_LIMIT).await.unwrap();
         let to = SocketAddrV6::new(address::of(agent.0), 7, 0, 0);
         let mut stream = user.node.connect(to).await.unwrap();
         let data = vec![7; 1 << 20];
@@ -162,7 +162,7 @@ async fn resume_token_keeps_the_peer_id() {
     let (incoming, _responses) = mpsc::channel(8);
     let again = tokio::spawn(rpc::coordinate(second.open().await.unwrap(), outgoing, incoming));
     // The same peer connected again, so the older connection ends.
-    let response = tokio::time::timeout(LONG, responses.recv()).await.unwrap().unwrap();
+    let response = tokio::time::timeout(WAIT_LIMIT, responses.recv()).await.unwrap().unwrap();
     assert_eq!(response.error, "peer ID overwritten by new connection");
     call.await.unwrap().unwrap();
     again.abort();
@@ -192,13 +192,13 @@ async fn loses_the_tunnel(server: &TestServer, bob: &Client, ends: impl AsyncFnO
     let peer = AgentPeer::start(server, agent, Form::Derp);
     let _echo = echo(&peer.node, 7);
     let user = UserPeer::dial(bob, agent, Form::Derp).await.unwrap();
-    user.node.wait_reachable(address::of(agent.0), LONG).await.unwrap();
+    user.node.wait_reachable(address::of(agent.0), WAIT_LIMIT).await.unwrap();
     let mut stream = user.node.connect(SocketAddrV6::new(address::of(agent.0), 7, 0, 0)).await.unwrap();
     stream.write_all(b"x").await.unwrap();
     assert_eq!(stream.read_u8().await.unwrap(), b'x');
     assert_eq!(peer.node.peers(), 1);
     ends().await;
-    let ended = tokio::time::timeout(LONG, user.ended).await.expect("in time").unwrap();
+    let ended = tokio::time::timeout(WAIT_LIMIT, user.ended).await.expect("in time").unwrap();
     assert!(
         matches!(&ended, Err(controller::Error::Refused(text)) if text.starts_with("authorization: ")),
         "{ended:?}"
@@ -267,7 +267,7 @@ async fn desktop_client_learns_of_its_workspaces_and_reaches_them() {
     };
     let peer = AgentPeer::start(&server, later, Form::Derp);
     requests.send(tunnel(later)).await.unwrap();
-    let response = tokio::time::timeout(LONG, responses.recv()).await.unwrap().unwrap();
+    let response = tokio::time::timeout(WAIT_LIMIT, responses.recv()).await.unwrap().unwrap();
     assert_eq!(response.peer_updates[0].node.as_ref().unwrap().key, peer.node.message().key);
     requests.send(tunnel(AgentId::random())).await.unwrap();
     assert!(responses.recv().await.unwrap().error.starts_with("authorization: "));
@@ -318,12 +318,13 @@ async fn garbage_ends_only_its_own_connection() {
             let _ = io.write_all(garbage).await;
             let _ = io.flush().await;
             let mut all = Vec::new();
-            let read = tokio::time::timeout(LONG, io.read_to_end(&mut all)).await.expect("the relay ends it");
+            let read =
+                tokio::time::timeout(WAIT_LIMIT, io.read_to_end(&mut all)).await.expect("the relay ends it");
             assert!(read.is_ok() || read.is_err_and(|error| error.kind() != io::ErrorKind::TimedOut));
         }
     }
     let user = UserPeer::dial(&server.owner, agent, Form::Derp).await.unwrap();
-    user.node.wait_reachable(address::of(agent.0), LONG).await.unwrap();
+    user.node.wait_reachable(address::of(agent.0), WAIT_LIMIT).await.unwrap();
     server.stop().await.unwrap();
 }
 
@@ -360,7 +361,7 @@ async fn stopping_server_ends_connections_to_the_relay() {
     let node = Node::start(coder_tailnet::node::Config::client(999, dialer));
     let mut home = node.home_relay();
     home.wait_for(|is_up| *is_up).await.unwrap();
-    let stopped = tokio::time::timeout(LONG, server.stop());
+    let stopped = tokio::time::timeout(WAIT_LIMIT, server.stop());
     stopped.await.expect("it does not wait for the relay's clients").unwrap();
-    tokio::time::timeout(LONG, home.wait_for(|is_up| !*is_up)).await.unwrap().unwrap();
+    tokio::time::timeout(WAIT_LIMIT, home.wait_for(|is_up| !*is_up)).await.unwrap().unwrap();
 }

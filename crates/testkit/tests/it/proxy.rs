@@ -3,7 +3,7 @@
 use std::io::ErrorKind;
 
 use coder_testkit::proxy::{Disconnect, Proxy};
-use coder_testkit::wait::SOON;
+use coder_testkit::wait::WAIT_LIMIT;
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::{TcpListener, TcpStream};
 
@@ -14,7 +14,7 @@ async fn connected() -> (Proxy, TcpStream, TcpStream) {
     let address = proxy.url().trim_start_matches("http://").to_owned();
     let client = TcpStream::connect(address).await.unwrap();
     let (server, _) = listener.accept().await.unwrap();
-    assert!(proxy.connected(SOON).await);
+    assert!(proxy.connected(WAIT_LIMIT).await);
     (proxy, client, server)
 }
 

@@ -26,7 +26,7 @@ use uuid::Uuid;
 
 use crate::network::{echo, member};
 
-const LONG: Duration = Duration::from_secs(60);
+const WAIT_LIMIT: Duration = Duration::from_secs(60);
 
 /// Two servers that are connected to each other; none without Postgres.
 async fn pair() -> Option<(TestServer, TestServer)> {
@@ -50,7 +50,7 @@ async fn until_connected(servers: &[&TestServer]) {
 
 /// What `client` sends through port 7 of the agent comes back.
 async fn talks(user: &UserPeer, agent: AgentId) -> coder_tailnet::node::TcpStream {
-    user.node.wait_reachable(address::of(agent.0), LONG).await.unwrap();
+    user.node.wait_reachable(address::of(agent.0), WAIT_LIMIT).await.unwrap();
     let mut stream = user.node.connect(SocketAddrV6::new(address::of(agent.0), 7, 0, 0)).await.unwrap();
     stream.write_all(b"x").await.unwrap();
     assert_eq!(stream.read_u8().await.unwrap(), b'x');
@@ -69,7 +69,7 @@ async fn user_of_one_server_reaches_an_agent_of_the_other() {
     assert!(counts(&a).remote_packets > 0 && counts(&b).remote_packets > 0);
     // The server itself reaches it, too: apps and terminals.
     let dialled = b.handle.app.network.server_node.dial(workspace.owner_id, agent, 7);
-    let mut stream = timeout(LONG, dialled).await.unwrap().unwrap();
+    let mut stream = timeout(WAIT_LIMIT, dialled).await.unwrap().unwrap();
     stream.write_all(b"y").await.unwrap();
     assert_eq!(stream.read_u8().await.unwrap(), b'y');
     b.stop().await.unwrap();
@@ -87,7 +87,7 @@ async fn loses_the_tunnel(ends: impl AsyncFnOnce(&TestServer, &Client)) {
     let user = UserPeer::dial(&there, agent, Form::Derp).await.unwrap();
     let mut stream = talks(&user, agent).await;
     ends(&a, &bob).await;
-    let ended = timeout(LONG, user.ended).await.expect("in time").unwrap();
+    let ended = timeout(WAIT_LIMIT, user.ended).await.expect("in time").unwrap();
     assert!(
         matches!(&ended, Err(controller::Error::Refused(text)) if text.starts_with("authorization: ")),
         "{ended:?}"
@@ -166,7 +166,7 @@ async fn whoever_does_not_have_the_secret_is_no_server() {
     for secret in ["", "guess"] {
         let io = upgrade(&a).await.unwrap();
         let other = a.handle.app.network.mesh.as_ref().unwrap().own();
-        let refused = timeout(LONG, stranger(secret).dial(io, other)).await.unwrap();
+        let refused = timeout(WAIT_LIMIT, stranger(secret).dial(io, other)).await.unwrap();
         assert!(
             matches!(refused, Err(MeshError::Secret | MeshError::Closed | MeshError::Io(_))),
             "{refused:?}"
@@ -178,7 +178,7 @@ async fn whoever_does_not_have_the_secret_is_no_server() {
         let _ = io.write_all(garbage).await;
         let _ = io.shutdown().await;
         let mut all = Vec::new();
-        let _ = timeout(LONG, io.read_to_end(&mut all)).await.expect("the server ends it");
+        let _ = timeout(WAIT_LIMIT, io.read_to_end(&mut all)).await.expect("the server ends it");
     }
     assert_eq!(a.handle.app.network.mesh.as_ref().unwrap().counts(), before);
     b.stop().await.unwrap();

@@ -10,7 +10,7 @@ use serde_json::{Value, json};
 use crate::terraform::Job;
 
 /// Attributes of later versions that the recorded one does not have.
-const LATER: [&str; 2] = ["merge_strategy", "subagent_id"];
+const NEWER_ATTRIBUTES: [&str; 2] = ["merge_strategy", "subagent_id"];
 
 /// Variables and steps are comments at the head of a template, or of a file beside it.
 struct Script<'a> {
@@ -73,7 +73,7 @@ fn normal(value: Value) -> Value {
     match value {
         Value::Object(fields) => fields
             .into_iter()
-            .filter(|(name, _)| !LATER.contains(&name.as_str()))
+            .filter(|(name, _)| !NEWER_ATTRIBUTES.contains(&name.as_str()))
             .map(|(name, value)| (name, normal(value)))
             .collect(),
         Value::Array(items) => items.into_iter().map(normal).collect(),
@@ -161,7 +161,7 @@ async fn schema() {
         String::new(),
         &mut later,
     );
-    later.retain(|difference| !LATER.iter().any(|name| difference.contains(name)));
+    later.retain(|difference| !NEWER_ATTRIBUTES.iter().any(|name| difference.contains(name)));
     assert!(later.is_empty(), "{}", later.join("\n"));
 }
 

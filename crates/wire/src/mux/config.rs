@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 /// Credit of each direction of a new stream, in bytes; never enlarged (wire-protocol 2.2).
-pub const WINDOW: u32 = 256 << 10;
+pub const STREAM_WINDOW: u32 = 256 << 10;
 
 /// Longest time for queued frames, and for the closing handshake, when a session ends.
 pub(super) const CLOSE_TIMEOUT: Duration = Duration::from_secs(5);

@@ -19,7 +19,7 @@ use tokio::sync::{Notify, Semaphore, SemaphorePermit};
 use tokio::time::Instant;
 
 use self::config::CLOSE_TIMEOUT;
-pub use self::config::{Config, WINDOW};
+pub use self::config::{Config, STREAM_WINDOW};
 pub use self::error::Error;
 use self::inner::Inner;
 use self::state::{Role, State};

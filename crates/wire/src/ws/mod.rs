@@ -17,7 +17,7 @@ use self::frame::{Control, Decoder};
 use crate::bytes::ByteStream;
 
 /// Longest message we send, in bytes (wire-protocol 1.9 asks for at most 256 KiB).
-pub const MESSAGE: usize = 64 << 10;
+pub const MAX_SENT_BYTES: usize = 64 << 10;
 
 /// The peer broke the WebSocket protocol, or ended it with an error.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
@@ -180,7 +180,7 @@ impl<T: ByteStream> Socket<T> {
         }
         if let Some(payload) = pong
             && !self.close_sent
-            && self.out.len() < MESSAGE * 2
+            && self.out.len() < MAX_SENT_BYTES * 2
         {
             self.queue(frame::PONG, &payload);
         }
@@ -241,7 +241,7 @@ impl<T: ByteStream> AsyncWrite for Socket<T> {
         }
         // One message at a time is under way, so that a slow peer holds the writer back.
         ready!(self.poll_out(cx))?;
-        let count = bytes.len().min(MESSAGE);
+        let count = bytes.len().min(MAX_SENT_BYTES);
         if count > 0 {
             self.queue(frame::BINARY, &bytes[..count]);
             if let Poll::Ready(result) = self.poll_out(cx) {

@@ -15,7 +15,7 @@ use tokio::time::timeout;
 
 use super::harness::{JOB, Script, content, in_memory};
 
-const LONG: Duration = Duration::from_secs(20);
+const WAIT_LIMIT: Duration = Duration::from_secs(20);
 
 fn update(job_id: &str, readme: usize) -> UpdateJobRequest {
     UpdateJobRequest {
@@ -34,8 +34,8 @@ async fn answer(script: &Arc<Script>, request: &[u8], end: bool) -> Vec<Packet> 
         near.shutdown().await.unwrap();
     }
     let mut bytes = Vec::new();
-    timeout(LONG, near.read_to_end(&mut bytes)).await.unwrap().unwrap();
-    timeout(LONG, serving).await.unwrap().unwrap();
+    timeout(WAIT_LIMIT, near.read_to_end(&mut bytes)).await.unwrap().unwrap();
+    timeout(WAIT_LIMIT, serving).await.unwrap().unwrap();
     let (packets, end) = frame::parse(&bytes);
     assert_eq!(end, Ok(()));
     packets
@@ -48,11 +48,11 @@ async fn answer_of(script: &Arc<Script>, request: &[u8], count: usize) -> Vec<Pa
     near.write_all(request).await.unwrap();
     let mut bytes = Vec::new();
     while frame::parse(&bytes).0.len() < count {
-        let read = timeout(LONG, near.read_buf(&mut bytes)).await.unwrap().unwrap();
+        let read = timeout(WAIT_LIMIT, near.read_buf(&mut bytes)).await.unwrap().unwrap();
         assert!(read > 0, "{:?}", frame::parse(&bytes));
     }
     drop(near);
-    timeout(LONG, serving).await.unwrap().unwrap();
+    timeout(WAIT_LIMIT, serving).await.unwrap().unwrap();
     frame::parse(&bytes).0
 }
 

@@ -22,7 +22,7 @@ use tokio_util::sync::CancellationToken;
 
 use super::harness::Script;
 
-const LONG: Duration = Duration::from_secs(20);
+const WAIT_LIMIT: Duration = Duration::from_secs(20);
 
 /// Answers with the request; sends one notification.
 #[derive(Debug, Default)]
@@ -165,12 +165,12 @@ async fn every_call_arrives_and_is_answered() {
     assert_eq!(*echo.health.lock().unwrap(), [health]);
 
     let mut notifications = client.notifications().await.unwrap();
-    let notification = timeout(LONG, notifications.next()).await.unwrap().unwrap().unwrap();
+    let notification = timeout(WAIT_LIMIT, notifications.next()).await.unwrap().unwrap().unwrap();
     assert!(
         matches!(notification.notification, Some(Kind::Drain(Drain { reason })) if reason == "maintenance")
     );
     drop(notifications);
-    timeout(LONG, echo.left.notified()).await.unwrap();
+    timeout(WAIT_LIMIT, echo.left.notified()).await.unwrap();
 }
 
 /// Which calls exist follows from what was granted; the others are answered like any unknown name.
@@ -249,7 +249,7 @@ async fn waiting_calls_block_no_others_and_calls_at_work_are_read_permit_by_perm
         }));
     }
     let update = |job: &str| UpdateJobRequest { job_id: job.to_owned(), ..UpdateJobRequest::default() };
-    timeout(LONG, official.update_job(&update("job"))).await.unwrap().unwrap();
+    timeout(WAIT_LIMIT, official.update_job(&update("job"))).await.unwrap().unwrap();
 
     let mut at_work = Vec::new();
     for _ in 0..Limits::default().calls {
@@ -261,5 +261,5 @@ async fn waiting_calls_block_no_others_and_calls_at_work_are_read_permit_by_perm
     let mut late = tokio::spawn(async move { client.update_job(&request).await });
     assert!(timeout(Duration::from_millis(200), &mut late).await.is_err(), "a 17th call is not read yet");
     at_work.pop().unwrap().abort();
-    timeout(LONG, late).await.unwrap().unwrap().unwrap();
+    timeout(WAIT_LIMIT, late).await.unwrap().unwrap().unwrap();
 }

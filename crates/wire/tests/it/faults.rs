@@ -17,7 +17,7 @@ use tokio::time::timeout;
 
 use super::harness::{Script, serve_on};
 
-const LONG: Duration = Duration::from_secs(20);
+const WAIT_LIMIT: Duration = Duration::from_secs(20);
 
 /// The bytes of a daemon that makes one call over the multiplexer.
 fn session_bytes() -> Vec<u8> {
@@ -42,7 +42,7 @@ async fn a_connection_cut_at_any_byte_ends_its_session() {
         let serving = serve_on(far, &Script::new(None));
         near.write_all(&bytes[..cut]).await.unwrap();
         drop(near);
-        timeout(LONG, serving).await.unwrap().unwrap();
+        timeout(WAIT_LIMIT, serving).await.unwrap().unwrap();
     }
 }
 
@@ -60,7 +60,7 @@ async fn an_answer_cut_at_any_byte_ends_the_call() {
         let client = Client::new(Session::client(far, Config::default()));
         near.write_all(&bytes[..cut]).await.unwrap();
         near.shutdown().await.unwrap();
-        let result = timeout(LONG, client.update_job(&UpdateJobRequest::default())).await.unwrap();
+        let result = timeout(WAIT_LIMIT, client.update_job(&UpdateJobRequest::default())).await.unwrap();
         if let Err(error) = result {
             assert!(error.is_retryable(), "cut at {cut}: {error:?}");
             assert!(cut < bytes.len(), "a whole answer counts");
@@ -78,10 +78,10 @@ async fn a_message_over_the_limit_is_answered_with_an_error() {
         frame::encode(&mut bytes, Kind::INVOKE, false, (stream, 1), rpc::UPDATE_JOB.as_bytes());
         frame::encode(&mut bytes, Kind::MESSAGE, false, (stream, 2), &vec![0; size]);
         // It is taken to its end: a caller that is answered while it writes does not see the answer.
-        timeout(LONG, near.write_all(&bytes)).await.unwrap().unwrap();
+        timeout(WAIT_LIMIT, near.write_all(&bytes)).await.unwrap().unwrap();
         let mut received = Vec::new();
         while frame::parse(&received).0.is_empty() {
-            assert!(timeout(LONG, near.read_buf(&mut received)).await.unwrap().unwrap() > 0);
+            assert!(timeout(WAIT_LIMIT, near.read_buf(&mut received)).await.unwrap().unwrap() > 0);
         }
         let packet = &frame::parse(&received).0[0];
         assert_eq!((packet.kind, packet.stream), (Kind::ERROR, stream));
@@ -103,7 +103,7 @@ async fn a_request_that_does_not_decode_fails_its_own_call_only() {
     near.write_all(&bytes).await.unwrap();
     let mut received = Vec::new();
     while frame::parse(&received).0.len() < 4 {
-        assert!(timeout(LONG, near.read_buf(&mut received)).await.unwrap().unwrap() > 0);
+        assert!(timeout(WAIT_LIMIT, near.read_buf(&mut received)).await.unwrap().unwrap() > 0);
     }
     let kinds: Vec<_> = frame::parse(&received).0.iter().map(|packet| packet.kind).collect();
     assert_eq!(kinds, [Kind::ERROR, Kind::ERROR, Kind::MESSAGE, Kind::CLOSE_SEND]);
@@ -161,7 +161,7 @@ async fn the_number_of_streams_is_bounded() {
     let pong = Header::new(MuxKind::Ping, Flags::ACK, 0, 9).encode();
     let mut received = Vec::new();
     while !received.ends_with(&pong) {
-        assert!(timeout(LONG, near.read_buf(&mut received)).await.unwrap().unwrap() > 0);
+        assert!(timeout(WAIT_LIMIT, near.read_buf(&mut received)).await.unwrap().unwrap() > 0);
     }
     assert_eq!(session.open_streams(), 256);
 }

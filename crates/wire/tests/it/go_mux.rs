@@ -11,10 +11,10 @@ use tokio::time::timeout;
 
 use super::harness::{GoServer, Server, content, go_client};
 
-const LONG: Duration = Duration::from_secs(60);
+const WAIT_LIMIT: Duration = Duration::from_secs(60);
 
 /// More than any window, so that credit is used up and returned again and again.
-const MUCH: usize = 3 << 20;
+const TRANSFER_BYTES: usize = 3 << 20;
 
 /// Sends back what comes on every stream, and ends each when the peer has.
 async fn echo(session: Session) {
@@ -41,7 +41,7 @@ async fn echoed(session: &Session, size: usize) {
     };
     let mut received = Vec::new();
     let reading = async { reader.read_to_end(&mut received).await.unwrap() };
-    timeout(LONG, async { tokio::join!(writing, reading) }).await.unwrap();
+    timeout(WAIT_LIMIT, async { tokio::join!(writing, reading) }).await.unwrap();
     assert!(received == content(size), "{} of {size} bytes, or others", received.len());
 }
 
@@ -52,7 +52,7 @@ async fn eight_streams_of_ours_carry_data_in_both_directions_at_once() {
     let mut running = JoinSet::new();
     for _ in 0..8 {
         let session = session.clone();
-        running.spawn(async move { echoed(&session, MUCH).await });
+        running.spawn(async move { echoed(&session, TRANSFER_BYTES).await });
     }
     while let Some(ended) = running.join_next().await {
         ended.unwrap();
@@ -68,7 +68,7 @@ async fn eight_streams_of_ours_carry_data_in_both_directions_at_once() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn eight_streams_of_go_carry_data_in_both_directions_at_once() {
     let server = Server::raw(echo).await;
-    let Some(report) = go_client(&server.url, &format!("echo={MUCH}")).await else { return };
+    let Some(report) = go_client(&server.url, &format!("echo={TRANSFER_BYTES}")).await else { return };
     for count in ["resets_in", "resets_out", "goaways_in"] {
         assert_eq!(report[count], 0, "{report}");
     }

@@ -25,7 +25,7 @@ use tokio::sync::watch;
 use tokio_util::sync::CancellationToken;
 
 /// The length of a file that is refused when it is announced.
-pub(crate) const REFUSED: usize = 5_000_001;
+pub(crate) const REFUSED_LENGTH: usize = 5_000_001;
 
 pub(crate) const JOB: &str = "5d0a3a52-7a1c-4c0f-9a83-2f9d8d1e6b10";
 
@@ -136,7 +136,7 @@ impl Service for Script {
 
     async fn begin_upload(&self, header: &Header) -> Result<BytesMut, Status> {
         self.note(format!("announced {}", header.size));
-        if header.size == REFUSED { Err(Status::new("not now")) } else { Ok(BytesMut::new()) }
+        if header.size == REFUSED_LENGTH { Err(Status::new("not now")) } else { Ok(BytesMut::new()) }
     }
 
     async fn upload_file(&self, _: Header, file: BytesMut, _: CancellationToken) -> Result<(), Status> {

@@ -10,13 +10,13 @@ use coder_wire::drpc::frame::{self, Kind as PacketKind};
 use coder_wire::messages::provisioner::DataUploadType;
 use coder_wire::messages::provisionerd::{Log, UpdateJobRequest};
 use coder_wire::mux::frame::{Flags, Header, Kind};
-use coder_wire::mux::{Config, Session, WINDOW};
+use coder_wire::mux::{Config, STREAM_WINDOW, Session};
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _, DuplexStream};
 use tokio::time::{Instant, timeout};
 
-use super::harness::{REFUSED, Script, content, in_memory};
+use super::harness::{REFUSED_LENGTH, Script, content, in_memory};
 
-const LONG: Duration = Duration::from_secs(20);
+const WAIT_LIMIT: Duration = Duration::from_secs(20);
 const MIB: usize = 1 << 20;
 
 /// A session whose unread bytes count against a budget, and the bare connection of its peer.
@@ -31,12 +31,12 @@ async fn a_file_is_refused_by_its_header() {
     let (session, serving) = in_memory(&script);
     let client = Client::new(session);
     let kind = DataUploadType::UploadTypeModuleFiles;
-    let refused = client.upload_file(kind, content(REFUSED)).await.unwrap_err();
+    let refused = client.upload_file(kind, content(REFUSED_LENGTH)).await.unwrap_err();
     assert!(refused.to_string().contains("not now"), "{refused}");
     // The same connection continues, and the service received nothing of the refused file.
     client.upload_file(kind, content(10)).await.unwrap();
     script.noted("uploaded 10").await;
-    assert!(!script.has_noted(&format!("uploaded {REFUSED}")));
+    assert!(!script.has_noted(&format!("uploaded {REFUSED_LENGTH}")));
     client.session().close().await;
     serving.await.unwrap();
 }
@@ -58,7 +58,7 @@ async fn large_messages_of_one_connection_take_turns() {
         })
     });
     for call in calls.collect::<Vec<_>>() {
-        let answer = timeout(LONG, call).await.unwrap().unwrap();
+        let answer = timeout(WAIT_LIMIT, call).await.unwrap().unwrap();
         assert_eq!(answer.variable_values[0].value, (3 * MIB).to_string());
     }
     // One message may exceed the budget, or none would ever fit.
@@ -72,10 +72,10 @@ async fn large_messages_of_one_connection_take_turns() {
 /// Opens streams without a reader, each with all the bytes that its credit allows.
 async fn fill(mut peer: DuplexStream, streams: u32) -> DuplexStream {
     for id in (0..streams).map(|number| 2 * number + 1) {
-        let data = Header::new(Kind::Data, Flags::SYN, id, WINDOW).encode();
+        let data = Header::new(Kind::Data, Flags::SYN, id, STREAM_WINDOW).encode();
         if timeout(Duration::from_millis(500), async {
             peer.write_all(&data).await?;
-            peer.write_all(&vec![7; WINDOW as usize]).await
+            peer.write_all(&vec![7; STREAM_WINDOW as usize]).await
         })
         .await
         .is_err()
@@ -100,7 +100,7 @@ async fn unread_bytes_of_all_streams_are_bounded() {
             async move {
                 let mut found = 0;
                 while let Ok(Ok(mut stream)) = timeout(Duration::from_secs(1), session.accept()).await {
-                    let mut bytes = vec![0; WINDOW as usize];
+                    let mut bytes = vec![0; STREAM_WINDOW as usize];
                     let read = timeout(Duration::from_secs(1), stream.read_exact(&mut bytes)).await;
                     found += read.map_or(0, |read| read.unwrap());
                 }
@@ -108,7 +108,7 @@ async fn unread_bytes_of_all_streams_are_bounded() {
             }
         });
         assert!(reading.await.unwrap() > most, "reading goes on");
-        assert!(session.unread() < WINDOW as usize, "{}", session.unread());
+        assert!(session.unread() < STREAM_WINDOW as usize, "{}", session.unread());
     }
 }
 
@@ -149,6 +149,6 @@ async fn a_slow_packet_times_out() {
         }
         tokio::time::sleep(Duration::from_secs(50)).await;
     }
-    timeout(LONG, serving).await.unwrap().unwrap();
+    timeout(WAIT_LIMIT, serving).await.unwrap().unwrap();
     assert!(start.elapsed() < Duration::from_secs(300), "{:?}", start.elapsed());
 }

@@ -4,12 +4,12 @@ use std::time::Duration;
 
 use coder_wire::drpc;
 use coder_wire::mux::frame::{Flags, HEADER, Header, Kind};
-use coder_wire::mux::{Config, Error, Session, WINDOW};
+use coder_wire::mux::{Config, Error, STREAM_WINDOW, Session};
 use proptest::prelude::*;
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _, DuplexStream};
 use tokio::time::timeout;
 
-const LONG: Duration = Duration::from_secs(20);
+const WAIT_LIMIT: Duration = Duration::from_secs(20);
 
 fn pair() -> (Session, Session) {
     let (near, far) = tokio::io::duplex(64 << 10);
@@ -29,7 +29,7 @@ async fn send(io: &mut DuplexStream, kind: Kind, flags: Flags, stream: u32, leng
 /// The next frame's header, its payload skipped.
 async fn next(io: &mut DuplexStream) -> Header {
     let mut head = [0; HEADER];
-    timeout(LONG, io.read_exact(&mut head)).await.unwrap().unwrap();
+    timeout(WAIT_LIMIT, io.read_exact(&mut head)).await.unwrap().unwrap();
     let header = Header::decode(&head).unwrap();
     if header.kind == Kind::Data {
         io.read_exact(&mut vec![0; header.length as usize]).await.unwrap();
@@ -58,9 +58,9 @@ async fn a_dropped_stream_sends_one_fin_and_discards_what_still_arrives() {
     drop(session.accept().await.unwrap());
     assert_eq!(next(&mut peer).await, header(Kind::WindowUpdate, Flags::FIN, 1, 0));
     for _ in 0..3 {
-        send(&mut peer, Kind::Data, Flags::NONE, 1, WINDOW / 2).await;
-        peer.write_all(&vec![0; WINDOW as usize / 2]).await.unwrap();
-        assert_eq!(next(&mut peer).await, header(Kind::WindowUpdate, Flags::NONE, 1, WINDOW / 2));
+        send(&mut peer, Kind::Data, Flags::NONE, 1, STREAM_WINDOW / 2).await;
+        peer.write_all(&vec![0; STREAM_WINDOW as usize / 2]).await.unwrap();
+        assert_eq!(next(&mut peer).await, header(Kind::WindowUpdate, Flags::NONE, 1, STREAM_WINDOW / 2));
     }
     assert_eq!(session.open_streams(), 1);
     send(&mut peer, Kind::WindowUpdate, Flags::FIN, 1, 0).await;
@@ -105,7 +105,7 @@ async fn sending_beyond_the_credit_ends_the_session() {
     let (mut peer, session) = bare();
     send(&mut peer, Kind::WindowUpdate, Flags::SYN, 1, 0).await;
     next(&mut peer).await;
-    send(&mut peer, Kind::Data, Flags::NONE, 1, WINDOW + 1).await;
+    send(&mut peer, Kind::Data, Flags::NONE, 1, STREAM_WINDOW + 1).await;
     assert_eq!(next(&mut peer).await, header(Kind::GoAway, Flags::NONE, 0, 1));
     assert!(matches!(session.closed().await, Error::Protocol(_)));
 }
@@ -121,10 +121,10 @@ async fn our_own_credit_is_respected() {
         stream
     });
     let mut received = 0;
-    while received < WINDOW {
+    while received < STREAM_WINDOW {
         received += next(&mut peer).await.length;
     }
-    assert_eq!(received, WINDOW, "not one byte more");
+    assert_eq!(received, STREAM_WINDOW, "not one byte more");
     send(&mut peer, Kind::Ping, Flags::SYN, 0, 5).await;
     assert_eq!(next(&mut peer).await.kind, Kind::Ping, "nothing follows without credit");
     assert!(!writing.is_finished());
@@ -144,9 +144,9 @@ async fn a_slow_reader_holds_the_writer_back_and_no_other_stream() {
     // The window and the stream's own buffer fill, then the writer waits.
     while let Ok(count) = timeout(Duration::from_millis(100), slow.write(&[0; 8192])).await {
         taken += count.unwrap();
-        assert!(taken <= WINDOW as usize + (64 << 10), "{taken} bytes were taken from the writer");
+        assert!(taken <= STREAM_WINDOW as usize + (64 << 10), "{taken} bytes were taken from the writer");
     }
-    assert_eq!(taken, WINDOW as usize + (64 << 10));
+    assert_eq!(taken, STREAM_WINDOW as usize + (64 << 10));
     let mut other = client.open().await.unwrap();
     other.write_all(b"through").await.unwrap();
     other.shutdown().await.unwrap();
@@ -167,7 +167,7 @@ async fn a_stream_with_much_to_send_does_not_starve_another() {
         let mut little = client.open().await.unwrap();
         little.write_all(b"x").await.unwrap();
         let mut far = server.accept().await.unwrap();
-        assert_eq!(timeout(LONG, far.read_u8()).await.unwrap().unwrap(), b'x');
+        assert_eq!(timeout(WAIT_LIMIT, far.read_u8()).await.unwrap().unwrap(), b'x');
     }
     assert!(!flood.is_finished());
     client.close().await;
@@ -224,7 +224,7 @@ async fn bad_frames_end_the_session() {
     ] {
         let (mut peer, session) = bare();
         peer.write_all(&bytes).await.unwrap();
-        let end = timeout(LONG, session.closed()).await.unwrap();
+        let end = timeout(WAIT_LIMIT, session.closed()).await.unwrap();
         assert!(matches!(end, Error::Frame(_) | Error::Protocol(_) | Error::PeerError(2)), "{end:?}");
     }
 }
@@ -357,7 +357,7 @@ async fn dropping_the_last_session_closes_it() {
     drop(client);
     copy.ping().await.unwrap();
     drop(copy);
-    assert!(matches!(timeout(LONG, server.closed()).await.unwrap(), Error::Ended));
+    assert!(matches!(timeout(WAIT_LIMIT, server.closed()).await.unwrap(), Error::Ended));
 }
 
 #[tokio::test]
@@ -383,7 +383,7 @@ proptest! {
             let (mut peer, session) = bare();
             peer.write_all(&bytes).await.unwrap();
             drop(peer);
-            timeout(LONG, session.closed()).await.unwrap();
+            timeout(WAIT_LIMIT, session.closed()).await.unwrap();
         });
     }
 
@@ -413,7 +413,7 @@ async fn a_ping_ends_with_its_own_answer_only() {
     second.now_or_never().expect("it was answered").unwrap();
     assert!(first.as_mut().now_or_never().is_none());
     send(&mut peer, Kind::Ping, Flags::ACK, 0, 0).await;
-    timeout(LONG, first).await.unwrap().unwrap();
+    timeout(WAIT_LIMIT, first).await.unwrap().unwrap();
 }
 
 #[tokio::test]

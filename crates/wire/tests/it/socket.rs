@@ -11,7 +11,7 @@ use tokio_tungstenite::WebSocketStream;
 use tokio_tungstenite::tungstenite::Message;
 use tokio_tungstenite::tungstenite::protocol::{CloseFrame, Role, frame::coding::CloseCode};
 
-const LONG: Duration = Duration::from_secs(20);
+const WAIT_LIMIT: Duration = Duration::from_secs(20);
 
 /// Our server and the other implementation's client.
 async fn server() -> (Socket<DuplexStream>, WebSocketStream<DuplexStream>) {
@@ -62,7 +62,7 @@ async fn exchange(mut ours: Socket<DuplexStream>, mut other: WebSocketStream<Dup
     assert!(ponged);
     // The other implementation answers the close while it is polled.
     while other.next().await.is_some() {}
-    timeout(LONG, writing).await.unwrap().unwrap();
+    timeout(WAIT_LIMIT, writing).await.unwrap().unwrap();
 }
 
 #[tokio::test]
@@ -112,7 +112,7 @@ async fn a_long_close_reason_is_truncated() {
         other => panic!("{other:?}"),
     }
     while other.next().await.is_some() {}
-    timeout(LONG, closing).await.unwrap().unwrap().unwrap();
+    timeout(WAIT_LIMIT, closing).await.unwrap().unwrap().unwrap();
 }
 
 #[tokio::test]
@@ -130,7 +130,7 @@ async fn single_bytes_and_fragments_decode_to_the_same_payload() {
         far.write_all(&[byte]).await.unwrap();
         tokio::task::yield_now().await;
     }
-    assert_eq!(&timeout(LONG, reading).await.unwrap().unwrap(), b"abcdef");
+    assert_eq!(&timeout(WAIT_LIMIT, reading).await.unwrap().unwrap(), b"abcdef");
 }
 
 #[tokio::test]
@@ -189,6 +189,6 @@ async fn shutting_down_waits_for_the_close_of_the_peer_or_its_end() {
         } else {
             far.shutdown().await.unwrap();
         }
-        timeout(LONG, shutdown).await.unwrap().unwrap();
+        timeout(WAIT_LIMIT, shutdown).await.unwrap().unwrap();
     }
 }

@@ -24,7 +24,7 @@ use crate::signals::Signals;
 use crate::{env, logging, runtime, versions};
 
 /// An agent mostly waits; two threads keep one user's transfer from holding up another's keys.
-const THREADS: usize = 2;
+const WORKER_THREADS: usize = 2;
 /// Delays between two waits for the claim of a prebuilt workspace.
 const FIRST_REINIT_DELAY: Duration = Duration::from_secs(1);
 const LAST_REINIT_DELAY: Duration = Duration::from_secs(60);
@@ -56,7 +56,7 @@ pub(crate) fn run(ctx: &Context, args: Args) -> anyhow::Result<()> {
     }
     tracing::info!(version = versions::compatible(), auth = args.auth, "starting the agent");
     let config = config(&args, log_dir, log_file)?;
-    let runtime = runtime::daemon(THREADS)?;
+    let runtime = runtime::daemon(WORKER_THREADS)?;
     runtime.block_on(async {
         let client = args.session.client()?;
         let transport = Arc::new(HttpTransport::new(client.clone()));

@@ -2,7 +2,7 @@
 //! changed block is all that happens here.
 
 /// Lines around a change.
-const CONTEXT: usize = 3;
+const CONTEXT_LINES: usize = 3;
 
 /// Removed lines begin with `-`, added ones with `+`.
 pub(super) fn lines(before: &str, after: &str) -> String {
@@ -13,9 +13,9 @@ pub(super) fn lines(before: &str, after: &str) -> String {
         old_rest.iter().rev().zip(new_rest.iter().rev()).take_while(|(old, new)| old == new).count();
     let removed = &old_rest[..old_rest.len() - same_end];
     let added = &new_rest[..new_rest.len() - same_end];
-    let before = &old[same_start.saturating_sub(CONTEXT)..same_start];
+    let before = &old[same_start.saturating_sub(CONTEXT_LINES)..same_start];
     let after = &old_rest[old_rest.len() - same_end..];
-    let after = &after[..after.len().min(CONTEXT)];
+    let after = &after[..after.len().min(CONTEXT_LINES)];
     let mark = |sign: char, lines: &[&str]| -> Vec<String> {
         lines.iter().map(|line| format!("{sign}{line}")).collect()
     };

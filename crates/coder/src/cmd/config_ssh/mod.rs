@@ -17,7 +17,7 @@ use crate::terminal::prompt;
 use crate::{env, remote};
 
 /// Longer configurations are not read.
-const LONGEST: u64 = 16 << 20;
+const MAX_CONFIG_BYTES: u64 = 16 << 20;
 
 #[derive(Debug, clap::Args)]
 pub(crate) struct Args {
@@ -169,7 +169,7 @@ fn program(given: Option<&Path>) -> anyhow::Result<PathBuf> {
 fn read(path: &Path) -> anyhow::Result<String> {
     let failed = || format!("read {}", path.display());
     match std::fs::metadata(path) {
-        Ok(file) if file.len() > LONGEST => bail!("{} is longer than 16 MiB", path.display()),
+        Ok(file) if file.len() > MAX_CONFIG_BYTES => bail!("{} is longer than 16 MiB", path.display()),
         Ok(_) => std::fs::read_to_string(path).with_context(failed),
         Err(error) if error.kind() == std::io::ErrorKind::NotFound => Ok(String::new()),
         Err(error) => Err(error).with_context(failed),

@@ -9,7 +9,7 @@ use coder_provisioner::{TextError, convert_text};
 use crate::terminal::output::Printer;
 
 /// Longest text that is read.
-const LARGEST: u64 = 256 << 20;
+const MAX_INPUT_BYTES: u64 = 256 << 20;
 
 #[derive(Debug, clap::Args)]
 pub(crate) struct Args {
@@ -86,7 +86,7 @@ fn read(path: &Path) -> anyhow::Result<Vec<u8>> {
         let file = std::fs::File::open(path).with_context(|| format!("open {name}"))?;
         (name, Box::new(file))
     };
-    source.take(LARGEST + 1).read_to_end(&mut bytes).with_context(|| format!("read {name}"))?;
-    ensure!(bytes.len() as u64 <= LARGEST, "{name} is larger than 256 MiB");
+    source.take(MAX_INPUT_BYTES + 1).read_to_end(&mut bytes).with_context(|| format!("read {name}"))?;
+    ensure!(bytes.len() as u64 <= MAX_INPUT_BYTES, "{name} is larger than 256 MiB");
     Ok(bytes)
 }

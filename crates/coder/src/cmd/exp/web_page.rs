@@ -14,7 +14,7 @@ use crate::context::Context;
 use crate::runtime;
 
 /// Connections at once; further ones wait.
-const CONNECTIONS: usize = 64;
+const MAX_CONNECTIONS: usize = 64;
 /// Longest head of a request, and how long it may take.
 const HEAD_LIMIT: u64 = 16 << 10;
 const HEAD_TIMEOUT: Duration = Duration::from_secs(10);
@@ -38,7 +38,7 @@ pub(crate) fn run(ctx: &Context, args: &Args) -> anyhow::Result<()> {
 }
 
 async fn serve(listener: TcpListener, page: String) -> anyhow::Result<()> {
-    let (page, permits) = (Arc::new(page), Arc::new(Semaphore::new(CONNECTIONS)));
+    let (page, permits) = (Arc::new(page), Arc::new(Semaphore::new(MAX_CONNECTIONS)));
     loop {
         let permit = Arc::clone(&permits).acquire_owned().await.context("wait for a connection to end")?;
         let (stream, _) = listener.accept().await.context("accept a connection")?;

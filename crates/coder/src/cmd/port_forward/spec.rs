@@ -6,7 +6,7 @@ use std::net::IpAddr;
 use anyhow::{Context as _, bail};
 
 /// Forwards of one command: each has a listener or two.
-const FORWARDS: usize = 4096;
+const MAX_FORWARDS: usize = 4096;
 
 /// The protocols.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -42,8 +42,8 @@ pub(super) fn parse(tcp: &[String], udp: &[String]) -> anyhow::Result<Vec<Forwar
             forwards.extend(
                 parse_one(protocol, spec).with_context(|| format!("read --{} {spec:?}", protocol.name()))?,
             );
-            if forwards.len() > FORWARDS {
-                bail!("more than {FORWARDS} ports are forwarded");
+            if forwards.len() > MAX_FORWARDS {
+                bail!("more than {MAX_FORWARDS} ports are forwarded");
             }
         }
     }

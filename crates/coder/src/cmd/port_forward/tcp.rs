@@ -12,11 +12,11 @@ use tokio::time::sleep;
 use crate::network::AgentConnection;
 
 /// Bytes that are copied at once, in each direction.
-const PIECE: usize = 64 << 10;
+const BUFFER_BYTES: usize = 64 << 10;
 /// Connections at once. Further ones wait in the system's queue.
-const CONNECTIONS: usize = 1024;
+const MAX_CONNECTIONS: usize = 1024;
 /// The pause after an error of the listener, such as too many open files.
-const PAUSE: Duration = Duration::from_millis(100);
+const ACCEPT_RETRY_DELAY: Duration = Duration::from_millis(100);
 
 /// Serves a listener until the node ends.
 pub(super) async fn serve(
@@ -27,7 +27,7 @@ pub(super) async fn serve(
     let mut open = JoinSet::new();
     loop {
         tokio::select! {
-            accepted = listener.accept(), if open.len() < CONNECTIONS => match accepted {
+            accepted = listener.accept(), if open.len() < MAX_CONNECTIONS => match accepted {
                 Ok((local, _)) => {
                     let connection = Arc::clone(&connection);
                     open.spawn(async move {
@@ -38,7 +38,7 @@ pub(super) async fn serve(
                 }
                 Err(error) => {
                     tracing::warn!(%error, "cannot accept a connection");
-                    sleep(PAUSE).await;
+                    sleep(ACCEPT_RETRY_DELAY).await;
                 }
             },
             Some(_) = open.join_next() => {}
@@ -56,7 +56,7 @@ async fn carry(connection: &AgentConnection, mut local: TcpStream, port: u16) ->
             return Err(error);
         }
     };
-    let copied = copy_bidirectional_with_sizes(&mut local, &mut remote, PIECE, PIECE).await;
+    let copied = copy_bidirectional_with_sizes(&mut local, &mut remote, BUFFER_BYTES, BUFFER_BYTES).await;
     if copied.is_err() {
         // Whichever side failed, the other must not take it for an end.
         remote.abort();

@@ -15,11 +15,11 @@ use tokio::time::{Instant, timeout};
 use crate::network::AgentConnection;
 
 /// After this time without a datagram a sender's port is free again.
-const IDLE: Duration = Duration::from_secs(120);
+const IDLE_TIMEOUT: Duration = Duration::from_secs(120);
 /// Senders at once; datagrams of further ones are dropped.
-const SENDERS: usize = 1024;
+const MAX_SENDERS: usize = 1024;
 /// Datagrams that wait for one sender's task.
-const WAITING: usize = 64;
+const MAX_QUEUED_DATAGRAMS: usize = 64;
 /// The ports that are taken inside the tunnel.
 const FIRST_PORT: u16 = 32768;
 const PORTS: u16 = 28000;
@@ -57,11 +57,11 @@ pub(super) async fn serve(
             let _ = sender.datagrams.try_send(datagram);
             continue;
         }
-        if senders.len() >= SENDERS {
+        if senders.len() >= MAX_SENDERS {
             continue;
         }
         let Some(tunnel) = bind(connection.node(), &mut next) else { continue };
-        let (datagrams, receiver) = mpsc::channel(WAITING);
+        let (datagrams, receiver) = mpsc::channel(MAX_QUEUED_DATAGRAMS);
         let _ = datagrams.try_send(datagram);
         senders.insert(from, Sender { datagrams });
         tokio::spawn(carry(Arc::clone(&connection), Arc::clone(&socket), from, to, tunnel, receiver));
@@ -88,7 +88,7 @@ async fn carry(
 ) {
     let mut last = Instant::now();
     loop {
-        let left = IDLE.saturating_sub(last.elapsed());
+        let left = IDLE_TIMEOUT.saturating_sub(last.elapsed());
         let moved = timeout(left, async {
             tokio::select! {
                 datagram = datagrams.recv() => {

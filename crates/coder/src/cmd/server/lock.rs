@@ -13,9 +13,9 @@ use anyhow::{Context as _, bail};
 /// In the data directory.
 const FILE: &str = "coder.lock";
 /// A holder whose process id is unknown.
-const OTHER: &str = "another server";
-/// Longest process id that is read, in bytes.
-const LONGEST_ID: u64 = 32;
+const UNKNOWN_HOLDER: &str = "another server";
+/// Longest process id that is read.
+const MAX_PID_BYTES: u64 = 32;
 /// How long a lock of another process is tried again. A server that was killed while it started a program leaves a child that
 /// has the lock until it runs this program.
 const LONGEST_WAIT: Duration = Duration::from_secs(1);
@@ -75,8 +75,9 @@ fn lock_database(directory: &Path, again: &mut dyn FnMut() -> bool) -> anyhow::R
         Ok(()) => Ok(Some(file)),
         Err(TryLockError::WouldBlock) => {
             let lock_file = path.parent().map(|parent| File::open(parent.join(FILE)));
-            let holder =
-                lock_file.and_then(Result::ok).map_or_else(|| OTHER.to_owned(), |file| holder(&file));
+            let holder = lock_file
+                .and_then(Result::ok)
+                .map_or_else(|| UNKNOWN_HOLDER.to_owned(), |file| holder(&file));
             bail!(
                 "{holder} uses the database {}: stop it first, or choose another directory with --data-dir",
                 path.display()
@@ -128,9 +129,9 @@ fn lock(file: &File, again: &mut dyn FnMut() -> bool) -> Result<(), TryLockError
 fn holder(file: &File) -> String {
     let mut text = String::new();
     // Only a hint for people. The lock itself decides.
-    let read = file.take(LONGEST_ID).read_to_string(&mut text);
+    let read = file.take(MAX_PID_BYTES).read_to_string(&mut text);
     let pid = read.ok().and_then(|_| text.trim().parse::<u32>().ok());
-    pid.map_or_else(|| OTHER.to_owned(), |pid| format!("another server, process {pid},"))
+    pid.map_or_else(|| UNKNOWN_HOLDER.to_owned(), |pid| format!("another server, process {pid},"))
 }
 
 /// The errors of network file systems without a lock service.

@@ -24,7 +24,7 @@ use crate::terminal::{raw, stdin};
 /// The terminal that official clients name.
 const TERM: &str = "xterm-256color";
 /// The size of a terminal that does not say it.
-const SIZE: (u32, u32) = (80, 24);
+const DEFAULT_SIZE: (u32, u32) = (80, 24);
 /// How often a silent server is pinged, and after how many missing answers the connection is lost.
 const KEEP_ALIVE: Duration = Duration::from_secs(30);
 const KEEP_ALIVES: usize = 10;
@@ -32,7 +32,7 @@ const KEEP_ALIVES: usize = 10;
 const ENDED_BY_SIGNAL: u8 = 255;
 const NO_CODE: &str = "the session ended without an exit code";
 /// How much is kept of what a command writes whose output this program reads.
-const OUTPUT: usize = 64 << 10;
+const MAX_OUTPUT_BYTES: usize = 64 << 10;
 
 /// What is wanted of a session.
 #[derive(Debug)]
@@ -212,7 +212,7 @@ pub(super) struct Output {
     pub(super) code: u8,
 }
 
-/// Runs a command with this input; of each stream the first [`OUTPUT`] bytes are kept.
+/// Runs a command with this input; of each stream the first [`MAX_OUTPUT_BYTES`] bytes are kept.
 pub(super) async fn output_of(
     session: &Handle<Handler>,
     command: &str,
@@ -250,7 +250,7 @@ pub(super) async fn output_of(
 }
 
 fn keep(kept: &mut Vec<u8>, data: &[u8]) {
-    let room = OUTPUT.saturating_sub(kept.len());
+    let room = MAX_OUTPUT_BYTES.saturating_sub(kept.len());
     kept.extend_from_slice(&data[..data.len().min(room)]);
 }
 
@@ -269,7 +269,7 @@ pub(super) async fn run(printer: &Printer, stream: TunnelStream, options: Option
         writer.agent_forward(false).await?;
     }
     if has_terminal || options.command.is_none() {
-        let (columns, rows) = raw::size().unwrap_or(SIZE);
+        let (columns, rows) = raw::size().unwrap_or(DEFAULT_SIZE);
         writer.request_pty(false, TERM, columns, rows, 0, 0, &[]).await?;
     }
     match &options.command {

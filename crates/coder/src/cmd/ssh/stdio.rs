@@ -8,7 +8,7 @@ use crate::exit::ConnectionLost;
 use crate::terminal::stdin;
 
 /// Bytes that are read at once.
-const PIECE: usize = 64 << 10;
+const BUFFER_BYTES: usize = 64 << 10;
 
 /// Copies both ways until the workspace ends the connection.
 pub(super) async fn copy(stream: TcpStream) -> anyhow::Result<()> {
@@ -24,7 +24,7 @@ pub(super) async fn copy(stream: TcpStream) -> anyhow::Result<()> {
     };
     let down = async {
         let mut output = tokio::io::stdout();
-        let mut piece = vec![0; PIECE];
+        let mut piece = vec![0; BUFFER_BYTES];
         loop {
             let count = reader.read(&mut piece).await.map_err(lost)?;
             if count == 0 {

@@ -25,7 +25,7 @@ use crate::{args, remote};
 /// The default message.
 const MESSAGE: &str = "Uploaded from the CLI";
 /// The largest archive that is read from standard input. Servers accept no larger one.
-const LARGEST: u64 = files::MAX_UPLOAD as u64;
+const MAX_ARCHIVE_BYTES: u64 = files::MAX_UPLOAD as u64;
 
 #[derive(Debug, clap::Args)]
 pub(crate) struct Args {
@@ -121,9 +121,13 @@ impl Args {
 fn archive(source: std::io::Result<impl std::io::Read>, name: &str) -> anyhow::Result<Vec<u8>> {
     let mut bytes = Vec::new();
     let describe = || format!("read the template from {name}");
-    source.with_context(describe)?.take(LARGEST + 1).read_to_end(&mut bytes).with_context(describe)?;
+    source
+        .with_context(describe)?
+        .take(MAX_ARCHIVE_BYTES + 1)
+        .read_to_end(&mut bytes)
+        .with_context(describe)?;
     anyhow::ensure!(
-        bytes.len() as u64 <= LARGEST,
+        bytes.len() as u64 <= MAX_ARCHIVE_BYTES,
         "the archive in {name} is larger than 100 MiB, and servers take no larger one"
     );
     if !is_zip(&bytes) {

@@ -19,7 +19,7 @@ pub(crate) struct Args {
 }
 
 /// The role that every user has.
-const IMPLIED: &str = "member";
+const MEMBER_ROLE: &str = "member";
 
 pub(super) async fn run(ctx: &Context, args: Args) -> anyhow::Result<()> {
     let client = remote::connect(ctx)?;
@@ -28,13 +28,15 @@ pub(super) async fn run(ctx: &Context, args: Args) -> anyhow::Result<()> {
     let known = client.site_roles().await?;
     let known: Vec<_> = known.iter().map(|role| role.name.as_str()).collect();
     let mut wanted: Vec<_> = args.roles.iter().map(|role| role.trim().to_owned()).collect();
-    ensure!(wanted.iter().all(|role| !role.is_empty()), "--roles is empty: pass at least {IMPLIED:?}");
-    if let Some(unknown) = wanted.iter().find(|role| *role != IMPLIED && !known.contains(&role.as_str())) {
+    ensure!(wanted.iter().all(|role| !role.is_empty()), "--roles is empty: pass at least {MEMBER_ROLE:?}");
+    if let Some(unknown) = wanted.iter().find(|role| *role != MEMBER_ROLE && !known.contains(&role.as_str()))
+    {
         bail!("there is no role {unknown:?}, choose from: {}", known.join(", "));
     }
-    wanted.retain(|role| role != IMPLIED);
+    wanted.retain(|role| role != MEMBER_ROLE);
     if !args.yes {
-        let show = |roles: &[String]| if roles.is_empty() { IMPLIED.to_owned() } else { roles.join(", ") };
+        let show =
+            |roles: &[String]| if roles.is_empty() { MEMBER_ROLE.to_owned() } else { roles.join(", ") };
         let question =
             format!("Change the roles of {} from {} to {}?", user.username, show(&before), show(&wanted));
         prompt::confirm(&ctx.printer, &question, "pass --yes")?;

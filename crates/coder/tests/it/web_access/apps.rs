@@ -69,11 +69,11 @@ async fn responses_pass_unchanged_and_unbuffered() {
     io.write_all(request.as_bytes()).await.unwrap();
     let mut seen = Vec::new();
     while !String::from_utf8_lossy(&seen).contains("one") {
-        assert!(timeout(LONG, io.read_buf(&mut seen)).await.unwrap().unwrap() > 0);
+        assert!(timeout(WAIT_LIMIT, io.read_buf(&mut seen)).await.unwrap().unwrap() > 0);
     }
     site.app.release();
     while !String::from_utf8_lossy(&seen).contains("two") {
-        assert!(timeout(LONG, io.read_buf(&mut seen)).await.unwrap().unwrap() > 0);
+        assert!(timeout(WAIT_LIMIT, io.read_buf(&mut seen)).await.unwrap().unwrap() > 0);
     }
 }
 
@@ -90,10 +90,10 @@ async fn websockets_pass_both_ways() {
         for (sent, received) in sent.chunks(4000).zip(received.chunks_mut(4000)) {
             socket.write_all(sent).await.unwrap();
             socket.flush().await.unwrap();
-            timeout(LONG, socket.read_exact(received)).await.unwrap().unwrap();
+            timeout(WAIT_LIMIT, socket.read_exact(received)).await.unwrap().unwrap();
         }
         assert!(sent == received);
-        timeout(LONG, socket.shutdown()).await.unwrap().unwrap();
+        timeout(WAIT_LIMIT, socket.shutdown()).await.unwrap().unwrap();
     }
     // Pages of others do not reach a private app with the visitor's cookie.
     let (cookie, _) = site.get(Some(&site.ann), &own, "/").await.cookie("coder_signed_app_token").unwrap();

@@ -25,7 +25,7 @@ impl Site {
         );
         io.write_all(request.as_bytes()).await.unwrap();
         let mut answer = String::new();
-        timeout(LONG, io.read_to_string(&mut answer)).await.unwrap().unwrap();
+        timeout(WAIT_LIMIT, io.read_to_string(&mut answer)).await.unwrap().unwrap();
         assert!(answer.starts_with("HTTP/1.1 20"), "{answer}");
     }
 }
@@ -34,14 +34,14 @@ async fn is_open(socket: &mut WebSocket) {
     let mut received = [0; 4];
     socket.write_all(b"ping").await.unwrap();
     socket.flush().await.unwrap();
-    timeout(LONG, socket.read_exact(&mut received)).await.unwrap().unwrap();
+    timeout(WAIT_LIMIT, socket.read_exact(&mut received)).await.unwrap().unwrap();
     assert_eq!(&received, b"ping");
 }
 
 async fn ends(mut socket: WebSocket) {
     let mut rest = Vec::new();
     // Without a closing handshake: the server is no end of it.
-    let _ = timeout(LONG, socket.read_to_end(&mut rest)).await.expect("it goes on");
+    let _ = timeout(WAIT_LIMIT, socket.read_to_end(&mut rest)).await.expect("it goes on");
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

@@ -39,7 +39,7 @@ use self::loopback_app::LoopbackApp;
 use crate::program::Home;
 
 /// How long anything may take that does happen.
-const LONG: Duration = Duration::from_secs(60);
+const WAIT_LIMIT: Duration = Duration::from_secs(60);
 /// What follows the label of an app's host.
 const APPS: &str = "apps.coder.test";
 const PASSWORD: &str = "SomeSecurePassword!";
@@ -133,7 +133,7 @@ impl Site {
         }
         io.write_all(format!("{request}\r\n").as_bytes()).await.unwrap();
         let mut bytes = Vec::new();
-        timeout(LONG, io.read_to_end(&mut bytes)).await.unwrap().unwrap();
+        timeout(WAIT_LIMIT, io.read_to_end(&mut bytes)).await.unwrap().unwrap();
         let text = String::from_utf8_lossy(&bytes);
         let (head, body) = text.split_once("\r\n\r\n").unwrap_or_else(|| panic!("no response: {text:?}"));
         let (status, headers) = handshake::parse(format!("{head}\r\n\r\n").as_bytes()).unwrap();
@@ -158,7 +158,7 @@ impl Site {
         for (name, value) in headers {
             map.append(HeaderName::from_bytes(name.as_bytes()).unwrap(), value.parse().unwrap());
         }
-        timeout(LONG, handshake::client(self.connect().await, &uri, &map)).await.unwrap()
+        timeout(WAIT_LIMIT, handshake::client(self.connect().await, &uri, &map)).await.unwrap()
     }
 }
 

@@ -34,7 +34,7 @@ async fn ports_are_opened_and_shared() {
         );
         io.write_all(request.as_bytes()).await.unwrap();
         let mut answer = String::new();
-        timeout(LONG, io.read_to_string(&mut answer)).await.unwrap().unwrap();
+        timeout(WAIT_LIMIT, io.read_to_string(&mut answer)).await.unwrap().unwrap();
         assert!(answer.starts_with("HTTP/1.1 200"), "{answer}");
     };
     set("organization").await;

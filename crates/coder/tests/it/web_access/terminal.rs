@@ -31,7 +31,7 @@ pub(super) async fn send(socket: &mut Socket<TcpStream>, text: &str) {
 pub(super) async fn until(socket: &mut Socket<TcpStream>, wanted: &str) -> String {
     let mut seen = Vec::new();
     while !String::from_utf8_lossy(&seen).contains(wanted) {
-        let count = timeout(LONG, socket.read_buf(&mut seen)).await.unwrap().unwrap();
+        let count = timeout(WAIT_LIMIT, socket.read_buf(&mut seen)).await.unwrap().unwrap();
         assert!(count > 0, "{wanted:?} is not in {:?}", String::from_utf8_lossy(&seen));
     }
     String::from_utf8_lossy(&seen).into_owned()
@@ -54,7 +54,7 @@ async fn terminal_goes_on_while_its_browser_is_away() {
     send(&mut second, "exit\r").await;
     // The end of the program closes the connection.
     let mut rest = Vec::new();
-    timeout(LONG, second.read_to_end(&mut rest)).await.unwrap().unwrap();
+    timeout(WAIT_LIMIT, second.read_to_end(&mut rest)).await.unwrap().unwrap();
     let command = site.pty(AgentId::random(), "&command=echo%20of-the-command");
     let mut third = site.terminal(&site.ann, &command).await.unwrap();
     until(&mut third, "of-the-command").await;
@@ -112,7 +112,7 @@ async fn terminal_is_for_those_who_may_connect() {
     // A log-out ends the terminal.
     site.ann.logout().await.unwrap();
     let mut rest = Vec::new();
-    let ended = timeout(LONG, open.read_to_end(&mut rest)).await.unwrap();
+    let ended = timeout(WAIT_LIMIT, open.read_to_end(&mut rest)).await.unwrap();
     assert!(ended.is_err(), "closed with a code that is no normal end");
 }
 

@@ -14,7 +14,7 @@ use tokio::sync::{Notify, OnceCell};
 use tokio::time::Instant;
 
 use super::choose::choose;
-use super::program::{Binary, BinaryError, BinaryOrigin, MINIMUM, Product, TerraformSource};
+use super::program::{Binary, BinaryError, BinaryOrigin, MINIMUM_VERSION, Product, TerraformSource};
 use super::required::TemplateRequirements;
 use super::version::Version;
 use crate::terraform::command::environment::Environment;
@@ -220,7 +220,7 @@ impl Finder {
             ProbeError::Unusable(reason) => unusable(reason),
             ProbeError::StartFailed(cause) => BinaryError::CannotStart(path.clone(), cause.text),
         })?;
-        if version.numbers < MINIMUM {
+        if version.numbers < MINIMUM_VERSION {
             let path = path.display().to_string();
             return Err(BinaryError::TooOld { found: version.to_string(), path });
         }

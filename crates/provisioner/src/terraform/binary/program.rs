@@ -57,7 +57,7 @@ pub(crate) enum BinaryOrigin {
 }
 
 /// The oldest release whose output this daemon understands (terraform 1.5).
-pub(crate) const MINIMUM: (u64, u64, u64) = (1, 1, 0);
+pub(crate) const MINIMUM_VERSION: (u64, u64, u64) = (1, 1, 0);
 
 const HOW_TO_GET: &str = "install Terraform 1.1.0 or newer (https://developer.hashicorp.com/terraform/install), or name one with --terraform-path";
 

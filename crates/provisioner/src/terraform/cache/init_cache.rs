@@ -41,7 +41,7 @@ pub(crate) const MAX_BYTES: u64 = 256 * 1024 * 1024;
 /// plugin cache. Many templates may wait behind large downloads, and each that continues alone repeats them;
 /// only an `init` that hangs should be skipped.
 const POLL_INTERVAL: Duration = Duration::from_millis(50);
-const TIMEOUT: Duration = Duration::from_secs(15 * 60);
+const LOCK_TIMEOUT: Duration = Duration::from_secs(15 * 60);
 
 /// The key of an entry.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -300,7 +300,7 @@ pub(crate) struct FileLock {
 impl FileLock {
     /// Waits for the lock of a file; `None` when its holder takes too long.
     pub(crate) async fn wait(path: &Path) -> std::io::Result<Option<Self>> {
-        let until = tokio::time::Instant::now() + TIMEOUT;
+        let until = tokio::time::Instant::now() + LOCK_TIMEOUT;
         loop {
             let lock = std::fs::File::create(path)?;
             match lock.try_lock() {

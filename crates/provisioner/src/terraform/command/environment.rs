@@ -13,7 +13,7 @@ use crate::isolation::JobHome;
 use crate::terraform::bootstrap;
 
 /// Values of these may be logged; all others may be credentials (terraform 1.6).
-const SHOWN: [&str; 10] = [
+const LOGGED_VARIABLES: [&str; 10] = [
     "TF_LOG",
     "TF_LOG_PATH",
     "TF_INPUT",
@@ -27,7 +27,7 @@ const SHOWN: [&str; 10] = [
 ];
 
 /// Always inherited.
-const NEEDED: [&str; 11] = [
+const INHERITED_VARIABLES: [&str; 11] = [
     "PATH",
     "HOME",
     "TMPDIR",
@@ -100,8 +100,9 @@ impl Environment {
             })
         };
         self.variables.retain(|(name, _)| {
-            name.to_str()
-                .is_some_and(|name| NEEDED.contains(&name) || name.starts_with("LC_") || is_named(name))
+            name.to_str().is_some_and(|name| {
+                INHERITED_VARIABLES.contains(&name) || name.starts_with("LC_") || is_named(name)
+            })
         });
     }
 
@@ -166,11 +167,12 @@ impl Environment {
 
     /// The values of inherited variables whose names suggest a secret.
     pub(crate) fn secrets(&self) -> impl Iterator<Item = &str> {
-        const WORDS: [&str; 6] = ["TOKEN", "SECRET", "PASSWORD", "PASSWD", "PRIVATE_KEY", "ACCESS_KEY"];
+        const SECRET_WORDS: [&str; 6] =
+            ["TOKEN", "SECRET", "PASSWORD", "PASSWD", "PRIVATE_KEY", "ACCESS_KEY"];
         let secret = |(name, value): &'_ &(OsString, OsString)| {
             let name = name.to_string_lossy().to_ascii_uppercase();
             // Ids of secrets and paths of secret files are not secrets.
-            WORDS.iter().any(|word| name.contains(word))
+            SECRET_WORDS.iter().any(|word| name.contains(word))
                 && !name.ends_with("_ID")
                 && !value.as_encoded_bytes().starts_with(b"/")
                 && value.len() >= SHORTEST_SECRET
@@ -193,8 +195,11 @@ impl Environment {
                     // The daemon's own log says it once.
                     return None;
                 }
-                let shown =
-                    if SHOWN.contains(&name) { value.to_string_lossy() } else { "<value redacted>".into() };
+                let shown = if LOGGED_VARIABLES.contains(&name) {
+                    value.to_string_lossy()
+                } else {
+                    "<value redacted>".into()
+                };
                 Some(format!("terraform environment variable: {name}={shown}"))
             })
             .collect();

@@ -166,11 +166,11 @@ impl Event {
 
 /// The exit status that follows a multi-line command in the message.
 fn exit_status(detail: &str) -> Option<&str> {
-    const WORDS: &str = "exit status ";
+    const EXIT_STATUS: &str = "exit status ";
     let (_, behind) = detail.rsplit_once("': exit status ")?;
     let digits = behind.bytes().take_while(u8::is_ascii_digit).count();
     let end = detail.len() - behind.len() + digits;
-    detail.get(end - digits - WORDS.len()..end)
+    detail.get(end - digits - EXIT_STATUS.len()..end)
 }
 
 fn level(text: &str) -> Option<LogLevel> {

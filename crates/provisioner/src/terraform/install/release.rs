@@ -6,12 +6,12 @@ use std::collections::HashMap;
 use serde::Deserialize;
 
 use crate::terraform::binary::choose::choose;
-use crate::terraform::binary::program::{Binary, BinaryOrigin, MINIMUM, Product};
+use crate::terraform::binary::program::{Binary, BinaryOrigin, MINIMUM_VERSION, Product};
 use crate::terraform::binary::required::TemplateRequirements;
 use crate::terraform::binary::version::Version;
 
 /// Newer ones may print other output; operators can still provide them.
-const BELOW: (u64, u64, u64) = (2, 0, 0);
+const FIRST_UNSUPPORTED: (u64, u64, u64) = (2, 0, 0);
 
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum ReleaseError {
@@ -77,7 +77,7 @@ pub(super) fn newest(index: &[u8], required: &TemplateRequirements) -> Result<Re
             // The text becomes part of paths.
             version.is_release() && !version.to_string().contains('+')
         })
-        .filter(|version| version.numbers >= MINIMUM && version.numbers < BELOW)
+        .filter(|version| version.numbers >= MINIMUM_VERSION && version.numbers < FIRST_UNSUPPORTED)
         .map(|version| Binary {
             path: version.to_string().into(),
             version,

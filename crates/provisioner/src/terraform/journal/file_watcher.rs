@@ -28,10 +28,10 @@ mod imp {
     use rustix::fs::inotify::{CreateFlags, WatchFlags, add_watch, init};
     use tokio::net::unix::pipe::Receiver;
 
-    const BUFFER: usize = 4096;
+    const BUFFER_BYTES: usize = 4096;
 
     /// Bytes of an event before its name: watch, mask, cookie, and length of the name, four bytes each.
-    const HEADER: usize = 16;
+    const HEADER_BYTES: usize = 16;
 
     pub(super) struct Watcher {
         /// Not a pipe, but it can be read like one.
@@ -51,7 +51,7 @@ mod imp {
         }
 
         pub(super) async fn next(&mut self) {
-            let mut buffer = [0; BUFFER];
+            let mut buffer = [0; BUFFER_BYTES];
             loop {
                 if self.events.readable().await.is_err() {
                     // The runtime is shutting down.
@@ -71,7 +71,7 @@ mod imp {
 
     /// Whether an event names this file, or none, which means that events were lost.
     fn mentions(mut events: &[u8], name: &[u8]) -> bool {
-        while let Some((header, rest)) = events.split_first_chunk::<HEADER>() {
+        while let Some((header, rest)) = events.split_first_chunk::<HEADER_BYTES>() {
             let length = header[12..].try_into().map_or(0, u32::from_ne_bytes);
             let Some((found, rest)) = rest.split_at_checked(length as usize) else { return true };
             let found = found.split(|byte| *byte == 0).next().unwrap_or_default();
@@ -90,7 +90,7 @@ mod imp {
     use std::path::{Path, PathBuf};
     use std::time::{Duration, SystemTime};
 
-    const INTERVAL: Duration = Duration::from_millis(100);
+    const POLL_INTERVAL: Duration = Duration::from_millis(100);
 
     pub(super) struct Watcher {
         file: PathBuf,
@@ -104,7 +104,7 @@ mod imp {
 
         pub(super) async fn next(&mut self) {
             loop {
-                tokio::time::sleep(INTERVAL).await;
+                tokio::time::sleep(POLL_INTERVAL).await;
                 let now = look(&self.file);
                 if now != self.seen {
                     self.seen = now;

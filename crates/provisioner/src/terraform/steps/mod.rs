@@ -173,7 +173,7 @@ impl<'a> Steps<'a> {
             ("TF_REATTACH_PROVIDERS".to_owned(), reattach.to_string())
         };
         let mut variables: EnvVars = self.provider.iter().map(reattach).collect();
-        variables.push((orphans::MARKER.to_owned(), self.work.root().to_string_lossy().into_owned()));
+        variables.push((orphans::JOB_VARIABLE.to_owned(), self.work.root().to_string_lossy().into_owned()));
         if let Some(config) = &self.bundle {
             variables.push(("TF_CLI_CONFIG_FILE".to_owned(), config.to_string_lossy().into_owned()));
         }

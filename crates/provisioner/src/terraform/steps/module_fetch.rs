@@ -20,7 +20,7 @@ use crate::terraform::cache::modules::registry;
 use crate::terraform::cache::modules::registry::RegistryClient;
 use crate::terraform::cache::modules::source;
 use crate::terraform::cache::modules::source::ModuleSource;
-use crate::terraform::cache::modules::{ModuleKey, TIMEOUT, archive, repository};
+use crate::terraform::cache::modules::{ModuleKey, REQUEST_TIMEOUT, archive, repository};
 use crate::terraform::command::{CommandError, Runner};
 use crate::terraform::http_client;
 use crate::terraform::template::literal;
@@ -60,7 +60,7 @@ impl SeedState {
 
     fn http(&mut self) -> Option<Client> {
         if self.http.is_none() {
-            self.http = http_client::client(TIMEOUT).ok();
+            self.http = http_client::client(REQUEST_TIMEOUT).ok();
         }
         self.http.clone()
     }

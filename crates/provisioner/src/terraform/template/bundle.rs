@@ -27,7 +27,7 @@ impl Bundle {
     /// Where the provider archives lie, as in a filesystem mirror.
     pub const PROVIDERS: &'static str = "terraform.d/plugins";
     /// The newest format this program reads.
-    pub const FORMAT: u32 = 1;
+    pub const NEWEST_FORMAT: u32 = 1;
 
     /// Reads the marker of an unpacked template; `None` when it is not a bundle.
     fn of(dir: &Path) -> Result<Option<Self>, BundleError> {
@@ -43,7 +43,7 @@ impl Bundle {
         let bytes = std::fs::read(path).map_err(|error| BundleError::Read(error.to_string()))?;
         let bundle: Self =
             serde_json::from_slice(&bytes).map_err(|error| BundleError::Read(error.to_string()))?;
-        if bundle.format > Self::FORMAT {
+        if bundle.format > Self::NEWEST_FORMAT {
             return Err(BundleError::Newer(bundle.format));
         }
         Ok(Some(bundle))
@@ -56,7 +56,7 @@ const MAX_MARKER_BYTES: u64 = 256 * 1024;
 pub(crate) enum BundleError {
     #[error("the template's {marker} cannot be read: {0}; make the bundle again with `coder templates bundle`", marker = Bundle::MARKER)]
     Read(String),
-    #[error("the bundle is of format {0}, and this daemon reads up to {newest}; update the daemon, or bundle with its version", newest = Bundle::FORMAT)]
+    #[error("the bundle is of format {0}, and this daemon reads up to {newest}; update the daemon, or bundle with its version", newest = Bundle::NEWEST_FORMAT)]
     Newer(u32),
     #[error("write the configuration for the bundle's providers: {0}")]
     Write(std::io::Error),

@@ -14,8 +14,8 @@ const MAX_REQUESTS: usize = 100;
 /// Characters of a method, URL or rule that are written.
 const MAX_CHARS: usize = 512;
 /// Requests of one connection that are written in this time.
-const MOST: usize = 600;
-const WINDOW: Duration = Duration::from_secs(60);
+const MAX_WINDOW_REQUESTS: usize = 600;
+const COUNT_WINDOW: Duration = Duration::from_secs(60);
 
 /// How many requests were written.
 #[derive(Debug)]
@@ -31,10 +31,10 @@ impl Written {
 
     /// How many of `wanted` further ones may be written.
     fn admit(&mut self, wanted: usize) -> usize {
-        if self.since.elapsed() >= WINDOW {
+        if self.since.elapsed() >= COUNT_WINDOW {
             *self = Self::new();
         }
-        let admitted = wanted.min(MOST - self.count);
+        let admitted = wanted.min(MAX_WINDOW_REQUESTS - self.count);
         self.count += admitted;
         admitted
     }
@@ -74,8 +74,8 @@ mod tests {
     async fn flood_does_not_fill_the_log() {
         let mut written = Written::new();
         let admitted: usize = (0..50).map(|_| written.admit(100)).sum();
-        assert_eq!(admitted, MOST);
-        tokio::time::advance(WINDOW).await;
+        assert_eq!(admitted, MAX_WINDOW_REQUESTS);
+        tokio::time::advance(COUNT_WINDOW).await;
         assert_eq!(written.admit(100), 100);
     }
 }

@@ -10,8 +10,8 @@ use super::{bounded, id, instant};
 use crate::agents::session::{AgentSession, Answer};
 
 /// Longest address and longest reason, in bytes.
-const IP: usize = 64;
-const REASON: usize = 1024;
+const MAX_ADDRESS_BYTES: usize = 64;
+const MAX_REASON_BYTES: usize = 1024;
 
 /// Stores the beginning or the end of a session.
 pub(in crate::agents) async fn report(
@@ -31,9 +31,9 @@ pub(in crate::agents) async fn report(
     let ip = if report.ip == "localhost" {
         "127.0.0.1".to_owned()
     } else {
-        bounded(report.ip, IP, "the address")?
+        bounded(report.ip, MAX_ADDRESS_BYTES, "the address")?
     };
-    let reason = bounded(report.reason.unwrap_or_default(), REASON, "the reason")?;
+    let reason = bounded(report.reason.unwrap_or_default(), MAX_REASON_BYTES, "the reason")?;
     let written = async {
         let mut tx = session.app.store.single().await?;
         match action {

@@ -10,7 +10,7 @@ use super::bounded;
 use crate::agents::session::{AgentSession, Answer};
 
 /// Longest path of a directory, in bytes.
-const DIRECTORY: usize = 4096;
+const MAX_DIRECTORY_BYTES: usize = 4096;
 
 /// Stores version, directory and subsystems, and answers with them.
 pub(in crate::agents) async fn update(
@@ -32,7 +32,11 @@ pub(in crate::agents) async fn update(
     let stored = Startup {
         version: startup.version.clone(),
         api_version: session.version.to_string(),
-        expanded_directory: bounded(startup.expanded_directory.clone(), DIRECTORY, "the directory")?,
+        expanded_directory: bounded(
+            startup.expanded_directory.clone(),
+            MAX_DIRECTORY_BYTES,
+            "the directory",
+        )?,
         subsystems: subsystems.into_iter().map(str::to_owned).collect(),
     };
     let (app, identity) = (&session.app, &session.identity);

@@ -22,7 +22,7 @@ const MAX_CHILDREN: usize = 32;
 /// Apps that one sub-agent may have.
 const MAX_APPS: usize = 100;
 /// Longest text of an app or an agent, in bytes.
-const TEXT: usize = 4096;
+const MAX_TEXT_BYTES: usize = 4096;
 
 /// Makes an agent, with a token of its own.
 pub(in crate::agents) async fn create(
@@ -43,9 +43,9 @@ pub(in crate::agents) async fn create(
     let (now, token) = (app.now(), Uuid::new_v4());
     let secret = Secret::new(token.to_string());
     let definition = Definition {
-        directory: bounded(request.directory, TEXT, "the directory")?,
-        architecture: bounded(request.architecture, TEXT, "the architecture")?,
-        operating_system: bounded(request.operating_system, TEXT, "the operating system")?,
+        directory: bounded(request.directory, MAX_TEXT_BYTES, "the directory")?,
+        architecture: bounded(request.architecture, MAX_TEXT_BYTES, "the architecture")?,
+        operating_system: bounded(request.operating_system, MAX_TEXT_BYTES, "the operating system")?,
         display_apps: request.display_apps.iter().filter_map(|number| display_app(*number)).collect(),
         connection_timeout_seconds: parent.definition.connection_timeout_seconds,
         ..Definition::default()
@@ -132,7 +132,7 @@ fn apps(
             Some("the slug must be lower-case letters and digits with single hyphens between them")
         } else if !slugs.insert(app.slug.clone()) {
             Some("another app has this slug")
-        } else if texts(&app).any(|text| text.len() > TEXT) {
+        } else if texts(&app).any(|text| text.len() > MAX_TEXT_BYTES) {
             Some("a text of the app is too long")
         } else {
             None

@@ -17,7 +17,7 @@ use crate::provisioning::session::authenticate::PresentedKey;
 use crate::retry::retry_while;
 
 /// Longest sleep, so that a jump of the clock is noticed.
-const LONGEST: Duration = Duration::from_secs(600);
+const MAX_SLEEP: Duration = Duration::from_secs(600);
 
 /// How long a drained daemon without jobs has to disconnect itself.
 const DISCONNECTS_WITHIN: Duration = Duration::from_secs(5);
@@ -155,7 +155,7 @@ async fn wait(session: &Session, time: Duration) {
     while let Ok(left) = Duration::try_from(until.duration_since(session.app.now()))
         && !left.is_zero()
     {
-        sleep(left.min(LONGEST)).await;
+        sleep(left.min(MAX_SLEEP)).await;
     }
 }
 

@@ -13,7 +13,7 @@ use crate::context::App;
 use crate::provisioning::session::presence;
 
 /// Most daemons of an organization that an explanation considers, by last-seen time.
-const MOST: i64 = 20_000;
+const MAX_DAEMONS: i64 = 20_000;
 
 /// The daemons of an organization at one moment.
 pub struct DaemonFacts {
@@ -28,7 +28,7 @@ pub struct DaemonFacts {
 impl DaemonFacts {
     /// Reads them in one statement.
     pub async fn load(app: &App, tx: &mut Tx, organization: OrganizationId) -> Result<Self, Error> {
-        Self::read(app, tx, organization, MOST).await
+        Self::read(app, tx, organization, MAX_DAEMONS).await
     }
 
     /// As [`Self::load`], without a limit, for the reaper.

@@ -57,7 +57,10 @@ pub async fn upload(session: &Session, header: &Header, file: &mut Spool) -> Res
 }
 
 fn full() -> Refusal {
-    Refusal::invalid(format!("at most {} archives of modules are kept for one job", jobs::uploads::MOST))
+    Refusal::invalid(format!(
+        "at most {} archives of modules are kept for one job",
+        jobs::uploads::MAX_UPLOADS
+    ))
 }
 
 /// The temporary file cannot be written or read.

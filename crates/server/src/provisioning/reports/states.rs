@@ -21,13 +21,13 @@ use crate::provisioning::session::extensions::{by_token, note_use};
 use crate::spool::Spool;
 
 /// Longer states are processed one at a time, because encrypting and storing a state takes several copies in memory.
-const LONG: usize = 1 << 20;
+const LARGE_STATE_BYTES: usize = 1 << 20;
 static LONG_STATES: Semaphore = Semaphore::const_new(1);
 
 /// Waits until a state of this length may be loaded.
 async fn long_state_permit(state: &Spool) -> Option<SemaphorePermit<'static>> {
     // The semaphore is never closed.
-    if state.size() > LONG { LONG_STATES.acquire().await.ok() } else { None }
+    if state.size() > LARGE_STATE_BYTES { LONG_STATES.acquire().await.ok() } else { None }
 }
 
 /// Whether the daemon may send a state of this job. It is checked before the state is read.

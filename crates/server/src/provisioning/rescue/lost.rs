@@ -14,7 +14,7 @@ use crate::provisioning::session::Session;
 use crate::retry::retry_until_stop;
 
 /// Most jobs that are recovered after a restart. The reaper would find further ones.
-const OPEN: i64 = 100_000;
+const MAX_RECOVERED_JOBS: i64 = 100_000;
 
 /// The connection ended. Its jobs count as lost until their daemon reconnects.
 pub(crate) async fn connection(session: &Session) {
@@ -70,7 +70,8 @@ async fn abandoned(session: &Session, jobs: Vec<(JobId, Option<i64>)>) {
 pub async fn recover(app: &App) -> Result<(), Error> {
     let now = app.now();
     let mut tx = app.store.reader().await?;
-    let open = jobs::reap::list_candidates(&mut tx, Timestamp::MAX, Timestamp::MIN, OPEN).await?;
+    let open =
+        jobs::reap::list_candidates(&mut tx, Timestamp::MAX, Timestamp::MIN, MAX_RECOVERED_JOBS).await?;
     let open = jobs::find_many(&mut tx, &open).await?;
     drop(tx);
     let mut watched = Vec::new();

@@ -25,7 +25,7 @@ use crate::provisioning::reports::{logs, states};
 use crate::spool::Spool;
 
 /// Most lines of a batch, and most bytes of their texts.
-const LINES: usize = 500;
+const MAX_BATCH_LINES: usize = 500;
 const BATCH_BYTES: usize = 256 << 10;
 /// Longest line, in bytes.
 const LINE_BYTES: usize = 16 << 10;
@@ -139,9 +139,9 @@ async fn append(session: &Session, request: &LogsRequest) -> Result<LogsResponse
     let app = &session.app;
     let bytes: usize = request.lines.iter().map(|line| line.output.len() + line.stage.len()).sum();
     let is_long = |line: &coder_wire::messages::provisionerd::Log| line.output.len() > LINE_BYTES;
-    if request.lines.len() > LINES || bytes > BATCH_BYTES || request.lines.iter().any(is_long) {
+    if request.lines.len() > MAX_BATCH_LINES || bytes > BATCH_BYTES || request.lines.iter().any(is_long) {
         return Err(Refusal::invalid(format!(
-            "a batch has at most {LINES} lines of {LINE_BYTES} bytes and {BATCH_BYTES} bytes in all"
+            "a batch has at most {MAX_BATCH_LINES} lines of {LINE_BYTES} bytes and {BATCH_BYTES} bytes in all"
         )));
     }
     let last = i64::try_from(request.lines.len()).unwrap_or(i64::MAX);

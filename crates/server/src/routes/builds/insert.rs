@@ -151,14 +151,14 @@ impl From<InsertError> for Error {
 }
 
 /// How often a build is planned when its template or workspace is changed before the insertion.
-const ATTEMPTS: usize = 3;
+const PLAN_ATTEMPTS: usize = 3;
 
 /// Plans and inserts a build, again when the plan did not fit any more.
 pub async fn until_plan_fits<T, F>(attempt: impl Fn() -> F) -> Result<T>
 where
     F: Future<Output = std::result::Result<T, InsertError>>,
 {
-    for _ in 1..ATTEMPTS {
+    for _ in 1..PLAN_ATTEMPTS {
         match attempt().await {
             Err(InsertError::PlanChanged) => {}
             result => return Ok(result?),

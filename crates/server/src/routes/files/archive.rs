@@ -12,7 +12,7 @@ const MAX_RATIO: u64 = 200;
 const RATIO_FREE_BYTES: u64 = 1 << 20;
 
 /// Header and content of a tar are in blocks.
-const BLOCK: u64 = 512;
+const BLOCK_BYTES: u64 = 512;
 /// Longest name or extended header of a tar; paths have at most 4096 bytes.
 const MAX_HEADER_BYTES: u64 = 16 << 10;
 /// The record of an extended header that overrides an entry's length.
@@ -73,11 +73,11 @@ pub(super) fn check_tar(tar: &mut (impl Read + Seek)) -> Result<(), Error> {
     let end = tar.seek(SeekFrom::End(0))?;
     let mut at = 0;
     let mut header = tar::Header::new_old();
-    while at + BLOCK <= end {
+    while at + BLOCK_BYTES <= end {
         tar.seek(SeekFrom::Start(at))?;
         tar.read_exact(header.as_mut_bytes())?;
         let Ok(size) = header.entry_size() else { return Ok(()) };
-        at += BLOCK;
+        at += BLOCK_BYTES;
         let kind = header.entry_type();
         if kind.is_gnu_longname() || kind.is_gnu_longlink() || is_extended(kind) {
             if size > MAX_HEADER_BYTES {
@@ -92,7 +92,7 @@ pub(super) fn check_tar(tar: &mut (impl Read + Seek)) -> Result<(), Error> {
                 return Err(Error::LongHeader);
             }
         }
-        at = at.saturating_add(size.div_ceil(BLOCK).saturating_mul(BLOCK));
+        at = at.saturating_add(size.div_ceil(BLOCK_BYTES).saturating_mul(BLOCK_BYTES));
     }
     Ok(())
 }

@@ -21,7 +21,7 @@ use crate::provisioning::credentials::revoke;
 use crate::routes::users::{permissions, roles::changed, takeover};
 
 /// The role that every member has. Requests may name it.
-const IMPLIED: &str = "organization-member";
+const MEMBER_ROLE: &str = "organization-member";
 
 /// 403 unless the caller may assign all of these.
 pub fn require_assignable(
@@ -76,7 +76,7 @@ pub async fn update(
     Json(request): Json<UpdateRolesRequest>,
 ) -> Result<Json<OrganizationMember>> {
     let [name, user] = names.take()?;
-    let mut roles: Vec<_> = request.roles.into_iter().filter(|role| role != IMPLIED).collect();
+    let mut roles: Vec<_> = request.roles.into_iter().filter(|role| role != MEMBER_ROLE).collect();
     roles.sort();
     roles.dedup();
     let now = app.now();

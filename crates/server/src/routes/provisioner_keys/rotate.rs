@@ -20,7 +20,7 @@ use crate::provisioning::credentials::revoke;
 use crate::routes::organizations;
 
 /// Longest overlap. For a longer one, create a second key.
-const LONGEST: SignedDuration = SignedDuration::from_hours(31 * 24);
+const MAX_OVERLAP: SignedDuration = SignedDuration::from_hours(31 * 24);
 
 /// `POST /organizations/{organization}/provisionerkeys/{name}/rotate`: the new secret is shown in this answer only. No
 /// session ends before the overlap does, so no job is lost while daemons get the new one.
@@ -41,8 +41,8 @@ pub async fn rotate(
         )));
     }
     let overlap = seconds("overlap_seconds", request.overlap_seconds)?;
-    if overlap.is_negative() || overlap > LONGEST {
-        let detail = format!("The overlap is between 0 and {} seconds.", LONGEST.as_secs());
+    if overlap.is_negative() || overlap > MAX_OVERLAP {
+        let detail = format!("The overlap is between 0 and {} seconds.", MAX_OVERLAP.as_secs());
         return Err(Error::invalid("overlap_seconds", detail));
     }
     let key = keys::find_by_name(&mut tx, organization.id, &name).await?.ok_or_else(Error::not_found)?;

@@ -35,11 +35,11 @@ pub(super) fn event(verb: Verb, key: &Key) -> Event {
 /// A number of seconds in a request, bounded so that nothing overflows.
 pub(super) fn seconds(field: &str, seconds: i64) -> Result<SignedDuration> {
     /// A hundred years.
-    const MOST: i64 = 100 * 366 * 24 * 3600;
-    if (-MOST..=MOST).contains(&seconds) {
+    const MAX_LIFETIME_SECONDS: i64 = 100 * 366 * 24 * 3600;
+    if (-MAX_LIFETIME_SECONDS..=MAX_LIFETIME_SECONDS).contains(&seconds) {
         return Ok(SignedDuration::from_secs(seconds));
     }
-    Err(Error::invalid(field, format!("At most {MOST} seconds are possible.")))
+    Err(Error::invalid(field, format!("At most {MAX_LIFETIME_SECONDS} seconds are possible.")))
 }
 
 /// The API type of a key: the official fields, and ours.

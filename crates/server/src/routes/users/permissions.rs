@@ -8,14 +8,16 @@ use coder_domain::ids::{OrganizationId, UserId};
 use coder_domain::rbac::{Action, Object, OrgRole, Resource, Scopes, SiteRole, Subject, decide};
 
 /// The organization for which `decide` is asked.
-const HERE: OrganizationId = OrganizationId::NIL;
+const ASKED_ORGANIZATION: OrganizationId = OrganizationId::NIL;
 
 fn subject(site: &[SiteRole], organization: Option<&[OrgRole]>) -> Subject {
     Subject {
         user: UserId::random(),
         site: site.iter().copied().collect(),
         organizations: organization
-            .map(|roles| BTreeMap::from([(HERE, roles.iter().copied().collect::<BTreeSet<_>>())]))
+            .map(|roles| {
+                BTreeMap::from([(ASKED_ORGANIZATION, roles.iter().copied().collect::<BTreeSet<_>>())])
+            })
             .unwrap_or_default(),
         scopes: Scopes::all(),
     }
@@ -52,7 +54,7 @@ pub fn of_organization(role: OrgRole) -> Vec<Permission> {
     let (full, less) = (subject(&[], Some(&[OrgRole::Admin])), subject(&[], Some(&[OrgRole::Admin, role])));
     grid()
         .filter_map(|(resource, action)| {
-            let object = Object::in_organization(resource, HERE);
+            let object = Object::in_organization(resource, ASKED_ORGANIZATION);
             let granted = decide(&with, action, object) && !decide(&without, action, object);
             let denied = decide(&full, action, object) && !decide(&less, action, object);
             (granted || denied).then(|| permission(resource, action, denied))

@@ -17,7 +17,7 @@ use crate::http::{Caller, Error, Json, Result};
 use crate::provisioning::credentials::revoke;
 
 /// The role that every user has. Requests may name it.
-const IMPLIED: &str = "member";
+const MEMBER_ROLE: &str = "member";
 
 /// `GET /users/roles`
 pub async fn assignable(caller: Caller) -> Result<Json<Vec<AssignableRole>>> {
@@ -60,7 +60,7 @@ pub async fn update(
     }
     caller.require_site(Action::Update, Resource::User)?;
     takeover::require_unlimited(&caller)?;
-    let mut roles: Vec<_> = request.roles.into_iter().filter(|role| role != IMPLIED).collect();
+    let mut roles: Vec<_> = request.roles.into_iter().filter(|role| role != MEMBER_ROLE).collect();
     roles.sort();
     roles.dedup();
     if let Some(unknown) = roles.iter().find(|role| role.parse::<SiteRole>().is_err()) {

@@ -19,7 +19,7 @@ use crate::http::params::Query;
 use crate::http::{AccessUrl, Error, Json, Result};
 
 /// How long a request waits for the owner to connect an account; the agent asks again.
-const LISTEN: Duration = Duration::from_secs(300);
+const LISTEN_TIMEOUT: Duration = Duration::from_secs(300);
 /// Makes up for an account that was connected at another server.
 const LOOK_AGAIN: Duration = Duration::from_secs(5);
 
@@ -50,7 +50,7 @@ pub async fn external_auth(
         }
     };
     if query.get("listen").is_some() {
-        if let Ok(found) = tokio::time::timeout(LISTEN, listen).await {
+        if let Ok(found) = tokio::time::timeout(LISTEN_TIMEOUT, listen).await {
             return found.map(Json);
         }
     } else if let Some(found) = connected(&app, owner, provider).await? {

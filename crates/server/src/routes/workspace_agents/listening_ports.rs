@@ -21,7 +21,7 @@ use crate::network::agent_api;
 use crate::routes::resources;
 
 /// How long the agent may take.
-const TIMEOUT: Duration = Duration::from_secs(30);
+const AGENT_TIMEOUT: Duration = Duration::from_secs(30);
 
 /// `GET /workspaceagents/{agent}/listening-ports`
 pub async fn listening_ports(
@@ -41,9 +41,9 @@ pub async fn listening_ports(
         Error::new(StatusCode::BAD_GATEWAY, "The ports of the workspace could not be listed.").detail(detail)
     };
     let asked = agent_api::listening_ports(&app.network.server_node, workspace.owner_id, id);
-    let answer = tokio::time::timeout(TIMEOUT, asked).await;
+    let answer = tokio::time::timeout(AGENT_TIMEOUT, asked).await;
     let mut found = answer
-        .map_err(|_| failed(format!("The agent did not answer within {} s.", TIMEOUT.as_secs())))?
+        .map_err(|_| failed(format!("The agent did not answer within {} s.", AGENT_TIMEOUT.as_secs())))?
         .map_err(|error| failed(error.to_string()))?;
     // Those are shown as apps.
     let own: HashSet<_> = apps

@@ -18,7 +18,7 @@ use crate::http::body::{self, Created};
 use crate::http::{Error, Json, Result};
 
 /// Longest name and longest icon of a source, in bytes.
-const TEXT: usize = 256;
+const MAX_TEXT_BYTES: usize = 256;
 
 /// `PATCH /workspaceagents/me/logs`: 413 when the log is full.
 pub async fn append_logs(
@@ -62,8 +62,8 @@ pub async fn create_log_source(
         return Err(Error::invalid("id", "It must not be the zero UUID."));
     }
     for (field, text) in [("display_name", &request.display_name), ("icon", &request.icon)] {
-        if text.len() > TEXT {
-            return Err(Error::invalid(field, format!("It has more than {TEXT} bytes.")));
+        if text.len() > MAX_TEXT_BYTES {
+            return Err(Error::invalid(field, format!("It has more than {MAX_TEXT_BYTES} bytes.")));
         }
     }
     let asked = LogSource {

@@ -40,17 +40,17 @@ use crate::routes::resources;
 /// The agent's port of terminals.
 const PORT: u16 = 2;
 /// Largest message of a browser: a paste.
-const MESSAGE: usize = 1 << 20;
+const MAX_MESSAGE_BYTES: usize = 1 << 20;
 /// Bytes of output in one message.
-const OUTPUT: usize = 16 << 10;
+const OUTPUT_MESSAGE_BYTES: usize = 16 << 10;
 /// Time that the browser or the agent has to take one message.
 const WRITE_TIMEOUT: Duration = Duration::from_secs(30);
 /// Time for the closing handshake.
 const CLOSE_TIMEOUT: Duration = Duration::from_secs(5);
 /// Rows and columns of a terminal whose size is not known.
-const SIZE: u16 = 80;
+const DEFAULT_SIZE: u16 = 80;
 /// Longest command.
-const COMMAND: usize = 16 << 10;
+const MAX_COMMAND_BYTES: usize = 16 << 10;
 const BACKENDS: [&str; 3] = ["", "buffered", "screen"];
 
 /// The first message to the agent.
@@ -74,7 +74,7 @@ impl Opening {
         })?;
         let text = |name: &str| {
             let text = query.text(name);
-            if text.len() <= COMMAND {
+            if text.len() <= MAX_COMMAND_BYTES {
                 return Ok(text.to_owned());
             }
             Err(Error::bad_request("Invalid query parameters.").field(name, "It is too long."))
@@ -86,8 +86,8 @@ impl Opening {
         }
         Ok(Self {
             id,
-            height: query.read("height")?.unwrap_or(SIZE),
-            width: query.read("width")?.unwrap_or(SIZE),
+            height: query.read("height")?.unwrap_or(DEFAULT_SIZE),
+            width: query.read("width")?.unwrap_or(DEFAULT_SIZE),
             command: text("command")?,
             container: text("container")?,
             container_user: text("container_user")?,
@@ -195,10 +195,10 @@ async fn serve(
 ) {
     let config = WebSocketConfig::default()
         .read_buffer_size(4 << 10)
-        .write_buffer_size(OUTPUT)
+        .write_buffer_size(OUTPUT_MESSAGE_BYTES)
         .max_write_buffer_size(1 << 20)
-        .max_message_size(Some(MESSAGE))
-        .max_frame_size(Some(MESSAGE));
+        .max_message_size(Some(MAX_MESSAGE_BYTES))
+        .max_frame_size(Some(MAX_MESSAGE_BYTES));
     let mut socket = WebSocketStream::from_raw_socket(connection, Role::Server, Some(config)).await;
     let dialled = async {
         let mut stream =
@@ -274,7 +274,7 @@ async fn copy_output(
     mut sink: SplitSink<&mut Socket, Message>,
     answered: &AtomicBool,
 ) -> std::result::Result<Ended, Ended> {
-    let mut buffer = vec![0; OUTPUT];
+    let mut buffer = vec![0; OUTPUT_MESSAGE_BYTES];
     let mut ping = interval_at(Instant::now() + PING_EVERY, PING_EVERY);
     ping.set_missed_tick_behavior(MissedTickBehavior::Delay);
     loop {

@@ -77,7 +77,7 @@ on_both_engines! {
 async fn a_canceled_wait_ends_without_a_job() {
     let server = TestServer::sqlite().await;
     let daemon = Daemon::untagged(&server, "d").await;
-    let got = tokio::time::timeout(SOON, daemon.calls.acquire(async {})).await.unwrap().unwrap();
+    let got = tokio::time::timeout(WAIT_LIMIT, daemon.calls.acquire(async {})).await.unwrap().unwrap();
     assert!(got.is_none());
     assert_eq!(server.app.scheduler.size(), (0, 0));
 }
@@ -141,7 +141,7 @@ async fn a_wait_dropped_at_the_claim_leaves_no_job_running() {
         let ended = async {
             until(&server, posted, |job| !job.status().is_active()).await;
         };
-        match tokio::time::timeout(SOON, app.scheduler.acquire(&domain, daemon, ended))
+        match tokio::time::timeout(WAIT_LIMIT, app.scheduler.acquire(&domain, daemon, ended))
             .await
             .unwrap()
             .unwrap()
@@ -170,8 +170,9 @@ async fn a_payload_over_four_mebibytes_fails_the_job_with_both_sizes() {
     let id = file.json()["hash"].as_str().unwrap().to_owned();
     let posted = server.version(&owner, json!({ "file_id": id })).await.1;
     let daemon = Daemon::untagged(&server, "d").await;
-    let error =
-        refused(tokio::time::timeout(SOON, daemon.calls.acquire(std::future::pending())).await.unwrap());
+    let error = refused(
+        tokio::time::timeout(WAIT_LIMIT, daemon.calls.acquire(std::future::pending())).await.unwrap(),
+    );
     assert!(error.contains("request job was invalidated"), "{error}");
     let failed = job(&server, posted).await;
     assert_eq!(status(&failed), Status::Failed);
@@ -224,7 +225,7 @@ async fn a_build_carries_its_metadata_and_a_token_that_ends_with_the_stop() {
     server.post(&owner, &path, json!({ "transition": "start" })).await.expect(201);
     let got = daemon.acquire().await;
     let Some(Type::WorkspaceBuild(arm)) = got.r#type else { panic!("{got:?}") };
-    tokio::time::timeout(SOON, connection.calls.session().closed()).await.unwrap();
+    tokio::time::timeout(WAIT_LIMIT, connection.calls.session().closed()).await.unwrap();
     for old in first.iter().chain([&token]) {
         server.get(old, "/api/v2/users/me").await.expect(401);
     }
@@ -235,7 +236,7 @@ async fn a_build_carries_its_metadata_and_a_token_that_ends_with_the_stop() {
 
     server.post(&owner, &path, json!({ "transition": "stop" })).await.expect(201);
     let got = daemon.acquire().await;
-    tokio::time::timeout(SOON, connection.calls.session().closed()).await.unwrap();
+    tokio::time::timeout(WAIT_LIMIT, connection.calls.session().closed()).await.unwrap();
     for old in &second {
         server.get(old, "/api/v2/users/me").await.expect(401);
     }

@@ -40,7 +40,7 @@ async fn the_sessions_of_a_key_end_when_it_expires_and_its_jobs_fail_with_that_r
     short.update(posted).await.unwrap();
     server.advance(1);
     pass(1).await;
-    tokio::time::timeout(SOON, short.calls.session().closed()).await.unwrap();
+    tokio::time::timeout(WAIT_LIMIT, short.calls.session().closed()).await.unwrap();
     assert_eq!(
         job(&server, posted).await.error,
         "the key of the provisioner daemon has expired (daemon short)"
@@ -56,7 +56,7 @@ async fn a_key_that_expires_by_a_jump_of_the_clock_ends_its_sessions_within_minu
     connection.attach(&Bytes::new(), vec![]).await.unwrap_err();
     server.advance(25 * 3600);
     pass(601).await;
-    tokio::time::timeout(SOON, connection.calls.session().closed()).await.unwrap();
+    tokio::time::timeout(WAIT_LIMIT, connection.calls.session().closed()).await.unwrap();
 }
 
 #[tokio::test]

@@ -121,7 +121,7 @@ impl DaemonConnection {
 
     pub(super) async fn take(&self, want: JobId) {
         let waiting = self.calls.acquire(std::future::pending());
-        let got = tokio::time::timeout(SOON, waiting).await.unwrap().unwrap().unwrap();
+        let got = tokio::time::timeout(WAIT_LIMIT, waiting).await.unwrap().unwrap().unwrap();
         assert_eq!(got.job_id, want.to_string());
     }
 
@@ -201,7 +201,7 @@ pub(super) fn state(job: JobId, token: &Bytes, lineage: &str, serial: u64) -> Jo
 pub(super) async fn next_notification(
     notifications: &mut extension::Notifications,
 ) -> notification::Notification {
-    let next = tokio::time::timeout(SOON, notifications.next()).await.unwrap();
+    let next = tokio::time::timeout(WAIT_LIMIT, notifications.next()).await.unwrap();
     next.unwrap().unwrap().notification.unwrap()
 }
 

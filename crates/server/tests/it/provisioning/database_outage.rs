@@ -6,7 +6,7 @@ use super::*;
 use crate::harness::settings;
 
 /// Seconds of silence after which a daemon ends its job, as long as it is connected (wire-protocol 5.5).
-const PATIENCE: u32 = 30;
+const DAEMON_TIMEOUT_SECONDS: u32 = 30;
 
 #[tokio::test]
 async fn a_daemon_is_sent_away_before_it_gives_its_job_up() {
@@ -32,7 +32,7 @@ async fn a_daemon_is_sent_away_before_it_gives_its_job_up() {
         tokio::time::advance(Duration::from_secs(1)).await;
         tokio::time::resume();
         seconds += 1;
-        assert!(seconds < PATIENCE, "the call is still waiting");
+        assert!(seconds < DAEMON_TIMEOUT_SECONDS, "the call is still waiting");
         // Real time, because the database does not respond.
         settled(|| calling.is_finished()).await;
     }

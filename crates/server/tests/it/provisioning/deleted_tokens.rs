@@ -61,7 +61,7 @@ async fn expired_token_ends_the_sessions_of_its_daemons_and_a_session_in_use_doe
     short.update(posted).await.unwrap();
     server.advance(61);
     pass(601).await;
-    tokio::time::timeout(SOON, short.calls.session().closed()).await.unwrap();
+    tokio::time::timeout(WAIT_LIMIT, short.calls.session().closed()).await.unwrap();
     assert_eq!(job(&server, posted).await.error, format!("{} (daemon short)", Cause::TokenEnded.error()));
     // A session lasts for a day after its last use. A connected daemon counts as use.
     for _ in 0..30 {
@@ -85,5 +85,5 @@ async fn session_without_refresh_ends_the_sessions_of_its_daemons() {
     assert!(connection.calls.session().end().is_none());
     server.advance(3600);
     pass(601).await;
-    tokio::time::timeout(SOON, connection.calls.session().closed()).await.unwrap();
+    tokio::time::timeout(WAIT_LIMIT, connection.calls.session().closed()).await.unwrap();
 }

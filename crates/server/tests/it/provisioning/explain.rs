@@ -135,7 +135,7 @@ on_both_engines! {
         assert_eq!(reasons(&server, &owner, posted).await.0, ["draining"]);
         assert_eq!(status(&job(&server, posted).await), Status::Pending, "it acquired no more jobs");
         server.delete(&owner, &format!("{DAEMONS}/d/drain")).await.expect(200);
-        let taken = tokio::time::timeout(SOON, acquiring).await.unwrap().unwrap().unwrap().unwrap();
+        let taken = tokio::time::timeout(WAIT_LIMIT, acquiring).await.unwrap().unwrap().unwrap().unwrap();
         assert_eq!(taken.job_id, posted.to_string());
     }
 

@@ -61,7 +61,7 @@ async fn a_provider_that_is_away_fails_only_builds_that_need_it() {
     let (_, _, posted) = server.workspace(&owner, needs, "w").await;
     let daemon = Daemon::untagged(&server, "d").await;
     let waiting = daemon.calls.acquire(std::future::pending());
-    assert!(tokio::time::timeout(SOON, waiting).await.unwrap().is_err());
+    assert!(tokio::time::timeout(WAIT_LIMIT, waiting).await.unwrap().is_err());
     let failed = until(&server, posted, |job| job.completed_at.is_some()).await;
     assert!(failed.error.contains("\"corp\" cannot be refreshed"), "{}", failed.error);
     provider.is(Behavior::Refuses);

@@ -128,14 +128,14 @@ on_both_engines! {
                 connection.logs(id, &token, 1..20).await.ok()?;
                 connection.calls.complete_job(&import_result(id, vec![])).await.ok()
             };
-            tokio::time::timeout(SOON, living).await.unwrap();
+            tokio::time::timeout(WAIT_LIMIT, living).await.unwrap();
         }
         // Jobs that no daemon acquired still wait, and a daemon acquires them.
         let (last, _) = DaemonConnection::fresh(&app, "last").await;
         for id in &posted {
             while status(&job(&server, *id).await) == Status::Pending {
                 let waiting = last.calls.acquire(std::future::pending());
-                let got = tokio::time::timeout(SOON, waiting).await.unwrap().unwrap().unwrap();
+                let got = tokio::time::timeout(WAIT_LIMIT, waiting).await.unwrap().unwrap().unwrap();
                 last.calls.complete_job(&import_result(got.job_id.parse().unwrap(), vec![])).await.unwrap();
             }
         }

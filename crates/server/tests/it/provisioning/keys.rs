@@ -88,7 +88,7 @@ async fn conf_14_deleting_a_key_closes_its_sessions() {
     let of_key = shown.as_array().unwrap().iter().find(|entry| entry["key"]["name"] == "k").unwrap();
     assert_eq!(of_key["daemons"][0]["name"], "d");
     server.delete(&owner, &format!("{PATH}/k")).await.expect(204);
-    tokio::time::timeout(SOON, daemon.calls.session().closed()).await.unwrap();
+    tokio::time::timeout(WAIT_LIMIT, daemon.calls.session().closed()).await.unwrap();
     assert!(other.calls.session().end().is_none());
 }
 
@@ -100,7 +100,7 @@ async fn with_key(server: &TestServer, path: &str, key: &str) -> crate::harness:
 
 const SERVE: &str =
     "/api/v2/organizations/default/provisionerdaemons/serve?provisioner=terraform&name=d&version=1.14";
-const OWN: &str = "/api/v2/provisionerkeys/x";
+const KEY_PATH: &str = "/api/v2/provisionerkeys/x";
 
 on_both_engines! {
     async fn rotated_keys_have_two_secrets_for_the_overlap_and_one_after_it(server: TestServer) {
@@ -113,14 +113,14 @@ on_both_engines! {
         assert_eq!(listed[0]["previous_valid_until"], rotated["previous_valid_until"]);
         server.advance(59);
         for secret in [&old, &new] {
-            assert_eq!(with_key(&server, OWN, secret).await.expect(200)["name"], "k");
+            assert_eq!(with_key(&server, KEY_PATH, secret).await.expect(200)["name"], "k");
             with_key(&server, SERVE, secret).await.expect(426);
         }
         server.advance(1);
-        for path in [OWN, SERVE] {
+        for path in [KEY_PATH, SERVE] {
             with_key(&server, path, &old).await.expect(401);
         }
-        with_key(&server, OWN, &new).await.expect(200);
+        with_key(&server, KEY_PATH, &new).await.expect(200);
         with_key(&server, SERVE, &new).await.expect(426);
         for bad in [-1, 366 * 24 * 3600, i64::MAX] {
             let refused = server.post(&owner, &format!("{PATH}/k/rotate"), json!({ "overlap_seconds": bad })).await;
@@ -137,17 +137,17 @@ on_both_engines! {
         let shown = change(json!({ "expires_in_seconds": 60, "allow_addresses": ["127.0.0.0/8"] })).await.expect(200);
         assert_eq!((shown["name"].as_str(), &shown["allow_addresses"]), (Some("k"), &json!(["127.0.0.0/8"])));
         assert!(shown["expires_at"].is_string());
-        with_key(&server, OWN, &secret).await.expect(200);
+        with_key(&server, KEY_PATH, &secret).await.expect(200);
         change(json!({ "allow_addresses": ["10.0.0.0/8"] })).await.expect(200);
-        with_key(&server, OWN, &secret).await.expect(401);
+        with_key(&server, KEY_PATH, &secret).await.expect(401);
         let shown = change(json!({ "allow_addresses": [] })).await.expect(200);
         assert!(shown["expires_at"].is_string(), "what is absent stays: {shown}");
         with_key(&server, SERVE, &secret).await.expect(426);
         server.advance(60);
-        with_key(&server, OWN, &secret).await.expect(401);
+        with_key(&server, KEY_PATH, &secret).await.expect(401);
         let shown = change(json!({ "never_expires": true })).await.expect(200);
         assert_eq!(shown.get("expires_at"), None);
-        with_key(&server, OWN, &secret).await.expect(200);
+        with_key(&server, KEY_PATH, &secret).await.expect(200);
 
         for (body, field) in [
             (json!({ "expires_in_seconds": 0 }), "expires_in_seconds"),
@@ -182,11 +182,11 @@ on_both_engines! {
         assert!(listed[0]["last_used_at"].is_string() && listed[0]["expires_at"].is_string());
         server.advance(60);
         with_key(&server, SERVE, &secret).await.expect(401);
-        with_key(&server, OWN, &secret).await.expect(401);
+        with_key(&server, KEY_PATH, &secret).await.expect(401);
         let far = json!({ "name": "far", "allow_addresses": ["10.0.0.0/8"] });
         let far = server.post(&owner, PATH, far).await.expect(201)["key"].as_str().unwrap().to_owned();
         with_key(&server, SERVE, &far).await.expect(401);
-        with_key(&server, OWN, &far).await.expect(401);
+        with_key(&server, KEY_PATH, &far).await.expect(401);
     }
 }
 

@@ -14,7 +14,7 @@ use crate::harness::settings;
 
 const KEYS: &str = "/api/v2/organizations/default/provisionerkeys";
 /// Polling runs once a second. The rest of the time is for a busy machine.
-const SHORTLY: Duration = Duration::from_secs(5);
+const POLL_DEADLINE: Duration = Duration::from_secs(5);
 
 /// One server with notifications, and one without.
 async fn pair() -> Option<(TestServer, TestServer)> {
@@ -43,7 +43,7 @@ async fn keyed(a: &TestServer, b: &TestServer, name: &str) -> DaemonConnection {
 }
 
 async fn ends(connection: &DaemonConnection, what: &str) {
-    let closed = tokio::time::timeout(SHORTLY, connection.calls.session().closed()).await;
+    let closed = tokio::time::timeout(POLL_DEADLINE, connection.calls.session().closed()).await;
     assert!(closed.is_ok(), "{what}");
 }
 
@@ -63,7 +63,8 @@ async fn credentials_that_end_on_one_server_end_their_daemons_on_another_without
 
     let mut notifications = rotated.ext.notifications().await.unwrap();
     a.post(&owner, &format!("{KEYS}/rotated/rotate"), json!({ "overlap_seconds": 0 })).await.expect(200);
-    let notification = tokio::time::timeout(SHORTLY, next_notification(&mut notifications)).await.unwrap();
+    let notification =
+        tokio::time::timeout(POLL_DEADLINE, next_notification(&mut notifications)).await.unwrap();
     assert!(matches!(notification, Notification::Drain(_)), "{notification:?}");
 
     let user = a.user(&owner, "u", &["template-admin"]).await;
@@ -81,7 +82,8 @@ async fn credentials_that_end_on_one_server_end_their_daemons_on_another_without
     let mut notifications = spared.ext.notifications().await.unwrap();
     let path = "/api/v2/organizations/default/provisionerdaemons/spared/drain";
     assert_eq!(a.post(&owner, path, Value::Null).await.expect(200)["notified"], 0);
-    let notification = tokio::time::timeout(SHORTLY, next_notification(&mut notifications)).await.unwrap();
+    let notification =
+        tokio::time::timeout(POLL_DEADLINE, next_notification(&mut notifications)).await.unwrap();
     assert!(matches!(notification, Notification::Drain(_)), "{notification:?}");
     assert!(spared.calls.session().end().is_none());
 }
@@ -104,7 +106,7 @@ async fn a_user_who_is_suspended_at_one_server_loses_the_tunnel_of_one_that_hear
     eventually("looks", || b.app.store.statement_counts().heartbeats >= before + 3).await;
     assert!(!revoked.is_cancelled());
     a.put(&owner, "/api/v2/users/u/status/suspend", json!({})).await.expect(200);
-    tokio::time::timeout(SHORTLY, revoked.cancelled()).await.expect("no daemon is connected there");
+    tokio::time::timeout(POLL_DEADLINE, revoked.cancelled()).await.expect("no daemon is connected there");
 }
 
 #[tokio::test]
@@ -152,7 +154,7 @@ async fn followers_and_holders_of_jobs_hear_within_a_second_though_every_hint_is
     there.take(followed).await;
     let mut changes = b.app.events.subscribe(coder_server::events::Topic::Job(followed));
     let mut next = async |what: &str| {
-        assert!(tokio::time::timeout(SHORTLY, changes.changed()).await.is_ok(), "{what}");
+        assert!(tokio::time::timeout(POLL_DEADLINE, changes.changed()).await.is_ok(), "{what}");
     };
     next("one query for new log lines").await;
     there.update(followed, 1).await.unwrap();
@@ -165,7 +167,8 @@ async fn followers_and_holders_of_jobs_hear_within_a_second_though_every_hint_is
     connection.take(held).await;
     let mut notifications = connection.ext.notifications().await.unwrap();
     cancel(&a, &owner, version).await;
-    let notification = tokio::time::timeout(SHORTLY, next_notification(&mut notifications)).await.unwrap();
+    let notification =
+        tokio::time::timeout(POLL_DEADLINE, next_notification(&mut notifications)).await.unwrap();
     assert!(
         matches!(&notification, Notification::JobCancel(canceled) if canceled.job_id == held.to_string()),
         "{notification:?}"

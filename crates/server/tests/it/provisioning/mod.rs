@@ -43,7 +43,7 @@ use coder_domain::tags::TagSet;
 use coder_server::provisioning::session::Session;
 use coder_store::daemons::{self, NewDaemon};
 use coder_store::jobs::{self, Job};
-use coder_testkit::wait::{SOON, eventually, poll_until, settled};
+use coder_testkit::wait::{WAIT_LIMIT, eventually, poll_until, settled};
 use coder_wire::daemon::{Client, Error};
 use coder_wire::messages::provisioner::{LogLevel, Resource, TemplateVariable};
 use coder_wire::messages::provisionerd::{
@@ -100,7 +100,7 @@ impl Daemon {
 
     async fn acquire(&self) -> AcquiredJob {
         let waiting = self.calls.acquire(std::future::pending());
-        tokio::time::timeout(SOON, waiting).await.unwrap().unwrap().unwrap()
+        tokio::time::timeout(WAIT_LIMIT, waiting).await.unwrap().unwrap().unwrap()
     }
 
     async fn update(&self, job: JobId, lines: usize) -> Result<UpdateJobResponse, Error> {

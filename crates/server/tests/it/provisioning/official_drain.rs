@@ -137,7 +137,7 @@ on_both_engines! {
                 taking.abort();
                 eventually("it has left", || server.app.scheduler.connected().len() == 2).await;
             } else {
-                let taken = tokio::time::timeout(SOON, taking).await.unwrap().unwrap().unwrap();
+                let taken = tokio::time::timeout(WAIT_LIMIT, taking).await.unwrap().unwrap().unwrap();
                 assert_eq!(taken.unwrap().job_id, posted.to_string());
             }
         }

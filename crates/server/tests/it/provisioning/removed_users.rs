@@ -57,7 +57,7 @@ on_both_engines! {
             server.put(&owner, path, json!({ "roles": [role] })).await.expect(200);
             connection.update(posted).await.unwrap();
             server.put(&owner, path, json!({ "roles": [] })).await.expect(200);
-            tokio::time::timeout(SOON, connection.calls.session().closed()).await.unwrap();
+            tokio::time::timeout(WAIT_LIMIT, connection.calls.session().closed()).await.unwrap();
             let error = job(&server, posted).await.error;
             assert_eq!(error, format!("{} (daemon for-all)", Cause::UserNotAllowed.error()), "{role}");
         }
@@ -74,7 +74,7 @@ on_both_engines! {
         connection.attach(&Bytes::new(), vec![]).await.unwrap();
         let other = joined(&server, "other", user, "").await;
         server.delete(&owner, "/api/v2/organizations/second").await.expect(200);
-        tokio::time::timeout(SOON, connection.calls.session().closed()).await.unwrap();
+        tokio::time::timeout(WAIT_LIMIT, connection.calls.session().closed()).await.unwrap();
         assert!(other.calls.session().end().is_none());
     }
 }

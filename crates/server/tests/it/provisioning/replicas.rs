@@ -195,7 +195,7 @@ async fn cancels_drains_and_the_end_of_a_key_reach_daemons_of_the_other_server()
     shown.attach(&Bytes::new(), vec![]).await.unwrap();
     a.delete(&owner, "/api/v2/organizations/default/provisionerkeys/k").await.expect(204);
     for connection in [&connection, &idle, &shown] {
-        tokio::time::timeout(SOON, connection.calls.session().closed()).await.unwrap();
+        tokio::time::timeout(WAIT_LIMIT, connection.calls.session().closed()).await.unwrap();
     }
     assert!(started.elapsed() < Duration::from_secs(5), "{:?}", started.elapsed());
     let error = job(&a, posted).await.error;
@@ -220,9 +220,9 @@ async fn a_follower_on_one_server_is_woken_by_lines_that_arrive_on_the_other() {
             }
         }
     };
-    tokio::time::timeout(SOON, told).await.unwrap();
+    tokio::time::timeout(WAIT_LIMIT, told).await.unwrap();
     daemon.calls.complete_job(&import_result(posted, vec![])).await.unwrap();
-    tokio::time::timeout(SOON, changes.changed()).await.unwrap();
+    tokio::time::timeout(WAIT_LIMIT, changes.changed()).await.unwrap();
 }
 
 #[tokio::test]
@@ -240,10 +240,10 @@ async fn a_user_who_leaves_or_is_suspended_has_no_daemons_on_any_server() {
     let signed = DaemonConnection::open(&b.app, signed).await;
     signed.attach(&Bytes::new(), vec![]).await.unwrap();
     a.post(&token, "/api/v2/users/logout", Value::Null).await.expect(200);
-    tokio::time::timeout(SOON, signed.calls.session().closed()).await.unwrap();
+    tokio::time::timeout(WAIT_LIMIT, signed.calls.session().closed()).await.unwrap();
     assert!(connection.calls.session().end().is_none());
     a.put(&owner, "/api/v2/users/u/status/suspend", json!({})).await.expect(200);
-    tokio::time::timeout(SOON, connection.calls.session().closed()).await.unwrap();
+    tokio::time::timeout(WAIT_LIMIT, connection.calls.session().closed()).await.unwrap();
 }
 
 #[tokio::test]

@@ -555,5 +555,5 @@ async fn a_running_server_wakes_for_a_deadline() {
         Some(scene.latest(&id).await).filter(|found| found.2 == "autostop")
     })
     .await;
-    app.lifecycle.stop(SOON).await;
+    app.lifecycle.stop(WAIT_LIMIT).await;
 }

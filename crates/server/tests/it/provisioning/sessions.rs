@@ -152,8 +152,8 @@ on_both_engines! {
         assert_eq!(ended.unwrap(), 2);
         let Notification::JobRevoked(revoked) = notification else { panic!("{notification:?}") };
         assert_eq!(revoked.job_id, ours.to_string());
-        tokio::time::timeout(SOON, connection.calls.session().closed()).await.unwrap();
-        tokio::time::timeout(SOON, official.calls.session().closed()).await.unwrap();
+        tokio::time::timeout(WAIT_LIMIT, connection.calls.session().closed()).await.unwrap();
+        tokio::time::timeout(WAIT_LIMIT, official.calls.session().closed()).await.unwrap();
         assert!(started.elapsed() < Duration::from_secs(5), "{:?}", started.elapsed());
         for id in [ours, theirs] {
             let failed = job(&server, id).await;

@@ -84,7 +84,7 @@ on_both_engines! {
         let daemon = Daemon::untagged(&server, "d").await;
         daemon.take(posted).await;
         let data = |number: i64| bytes::Bytes::from(format!("archive {number}"));
-        for number in 0..jobs::uploads::MOST {
+        for number in 0..jobs::uploads::MAX_UPLOADS {
             daemon.calls.upload_file(MODULES, data(number)).await.unwrap();
         }
         let said = refused(daemon.calls.upload_file(MODULES, data(-1)).await);

@@ -56,7 +56,7 @@ impl Two {
         assert!(answer.status.is_success(), "{answer:?}");
         let Notification::JobRevoked(revoked) = notification else { panic!("{notification:?}") };
         assert_eq!(revoked.job_id, self.held.to_string());
-        tokio::time::timeout(SOON, self.here.calls.session().closed()).await.unwrap();
+        tokio::time::timeout(WAIT_LIMIT, self.here.calls.session().closed()).await.unwrap();
         assert!(started.elapsed() < Duration::from_secs(5), "{:?}", started.elapsed());
         for id in [self.held, self.lost] {
             let error = job(server, id).await.error;

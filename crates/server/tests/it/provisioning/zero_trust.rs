@@ -31,7 +31,7 @@ const OF_JOBS: [&str; 10] = [
     "ReportProgram",
 ];
 /// Calls without a job id: they only wait, or they are checked against the jobs that the daemon holds.
-const OTHERS: [&str; 7] = [
+const OTHER_CALLS: [&str; 7] = [
     "AcquireJob",
     "AcquireJobWithCancel",
     "UploadFile",
@@ -319,7 +319,7 @@ fn the_matrix_has_every_call() {
     let named = protos.iter().flat_map(|text| text.lines());
     let named = named.filter_map(|line| line.trim().strip_prefix("rpc ")?.split('(').next());
     let named: BTreeSet<_> = named.collect();
-    let covered: BTreeSet<_> = OF_JOBS.into_iter().chain(OTHERS).collect();
+    let covered: BTreeSet<_> = OF_JOBS.into_iter().chain(OTHER_CALLS).collect();
     assert_eq!(named, covered);
 }
 

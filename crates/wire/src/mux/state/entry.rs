@@ -4,7 +4,7 @@ use std::task::Waker;
 
 use bytes::BytesMut;
 
-use super::super::config::WINDOW;
+use super::super::config::STREAM_WINDOW;
 
 /// One stream.
 #[derive(Default)]
@@ -34,7 +34,7 @@ pub(super) struct Entry {
 
 impl Entry {
     pub(super) fn new(ours: bool) -> Self {
-        Self { recv_window: WINDOW, send_window: WINDOW, ours, ..Self::default() }
+        Self { recv_window: STREAM_WINDOW, send_window: STREAM_WINDOW, ours, ..Self::default() }
     }
 
     pub(super) fn wake(&mut self) {

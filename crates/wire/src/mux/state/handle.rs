@@ -5,7 +5,7 @@ use std::task::Waker;
 use bytes::{Buf as _, BytesMut};
 use tokio::time::Instant;
 
-use super::super::config::WINDOW;
+use super::super::config::STREAM_WINDOW;
 use super::super::error::Error;
 use super::super::frame::{Flags, Header, Kind};
 use super::State;
@@ -13,7 +13,7 @@ use super::State;
 /// Most bytes of one stream that wait to be written.
 const MAX_SEND_BUFFER: usize = 64 << 10;
 /// Credit is returned once this many bytes have been consumed.
-const CREDIT_STEP: u32 = WINDOW / 2;
+const CREDIT_STEP: u32 = STREAM_WINDOW / 2;
 
 impl State {
     pub(in crate::mux) fn read(

@@ -2,7 +2,7 @@
 
 use bytes::BytesMut;
 
-use super::super::config::WINDOW;
+use super::super::config::STREAM_WINDOW;
 use super::super::error::Error;
 use super::super::frame::{Flags, Header, Kind};
 use super::entry::Entry;
@@ -69,7 +69,7 @@ impl State {
         let remaining = if data { header.length } else { 0 };
         let Some(entry) = self.streams.get_mut(&id) else {
             // A frame may cross the end of its stream; its payload cannot exceed a whole window.
-            if remaining > WINDOW {
+            if remaining > STREAM_WINDOW {
                 return Err(Error::Protocol("more payload for an unknown stream than any credit"));
             }
             return Ok(Payload { stream: None, remaining, fin: false });

@@ -8,7 +8,7 @@ use super::super::frame::{Flags, HEADER, Header, Kind};
 use super::State;
 
 /// Most bytes of one stream in its turn.
-const QUANTUM: usize = 16 << 10;
+const TURN_BYTES: usize = 16 << 10;
 /// Most bytes of one write to the connection: one WebSocket message.
 pub(in crate::mux) const MAX_BATCH: usize = 64 << 10;
 
@@ -25,7 +25,7 @@ impl State {
         {
             out.extend_from_slice(&header.encode());
         }
-        while out.len() + QUANTUM + 2 * HEADER <= MAX_BATCH
+        while out.len() + TURN_BYTES + 2 * HEADER <= MAX_BATCH
             && let Some(id) = self.ready.pop_front()
         {
             self.fill_stream(id, out);
@@ -41,7 +41,7 @@ impl State {
         if entry.reset {
             return;
         }
-        let count = entry.send.len().min(entry.send_window as usize).min(QUANTUM);
+        let count = entry.send.len().min(entry.send_window as usize).min(TURN_BYTES);
         if count > 0 {
             let length = u32::try_from(count).expect("a quantum is small");
             out.extend_from_slice(&Header::new(Kind::Data, Flags::NONE, id, length).encode());

@@ -24,7 +24,7 @@ use crate::signals::{Request, Signals};
 use crate::{env, logging, remote, runtime, versions};
 
 /// A daemon mostly waits for Terraform; two threads keep heartbeats going while output is read.
-const THREADS: usize = 2;
+const WORKER_THREADS: usize = 2;
 
 /// How the daemon authenticates, and the organization that follows from it.
 struct Identity {
@@ -41,7 +41,7 @@ pub(crate) fn run(ctx: &Context, args: Args) -> anyhow::Result<()> {
     let name = name(args.name.as_deref())?;
     logging::install(&args.log_settings())?;
     coder_provisioner::protect_process();
-    runtime::daemon(THREADS)?.block_on(serve(ctx, args, name))
+    runtime::daemon(WORKER_THREADS)?.block_on(serve(ctx, args, name))
 }
 
 /// The checks that the official program makes before it connects (scheduling-and-auth 7.1).

@@ -10,7 +10,7 @@ use coder_domain::key::Sha256Digest;
 
 const FILE: &str = "sessions";
 /// A larger file is not read.
-const LONGEST: u64 = 64 << 10;
+const MAX_FILE_BYTES: u64 = 64 << 10;
 
 /// The directory's sessions, locked for this process.
 #[derive(Debug)]
@@ -33,7 +33,7 @@ impl Sessions {
         }
         let mut text = String::new();
         // An incomplete last line is not a hash.
-        if Read::by_ref(&mut file).take(LONGEST).read_to_string(&mut text).is_err() {
+        if Read::by_ref(&mut file).take(MAX_FILE_BYTES).read_to_string(&mut text).is_err() {
             text.clear();
         }
         let former: Vec<_> = text.lines().filter_map(read).collect();

@@ -11,7 +11,8 @@ use super::terraform::BundleTerraform;
 pub(super) const FILE: &str = ".terraform.lock.hcl";
 
 /// Providers that are built into every daemon.
-const OURS: [&str; 2] = ["registry.terraform.io/coder/coder", "registry.opentofu.org/coder/coder"];
+const BUILT_IN_PROVIDERS: [&str; 2] =
+    ["registry.terraform.io/coder/coder", "registry.opentofu.org/coder/coder"];
 
 /// A provider in the chosen version.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -43,7 +44,7 @@ fn parse(text: &str) -> anyhow::Result<Vec<Locked>> {
     let locked = block
         .captures_iter(text)
         .map(|found| Locked { address: found[1].to_owned(), version: found[2].to_owned() });
-    Ok(locked.filter(|locked| !OURS.contains(&locked.address.as_str())).collect())
+    Ok(locked.filter(|locked| !BUILT_IN_PROVIDERS.contains(&locked.address.as_str())).collect())
 }
 
 /// Adds the checksums of all collected packages.

@@ -11,7 +11,7 @@ use coder_provisioner::Bundle;
 use super::lock::{self, Locked};
 
 /// The deepest directory, as a bound for circular links.
-const DEEPEST: usize = 64;
+const MAX_DEPTH: usize = 64;
 
 /// The directories of the working directory that are packed.
 const BROUGHT_ALONG: [&str; 2] = [".terraform/modules", Bundle::PROVIDERS];
@@ -44,7 +44,7 @@ pub(super) fn archive(
         }
     }
     let marker = Bundle {
-        format: Bundle::FORMAT,
+        format: Bundle::NEWEST_FORMAT,
         platforms: platforms.to_vec(),
         providers: locked.iter().map(|l| format!("{} {}", l.address, l.version)).collect(),
     };
@@ -76,7 +76,7 @@ fn files(template: &Path, folder: &str) -> anyhow::Result<Vec<String>> {
     let mut found = Vec::new();
     let mut open = vec![(folder.to_owned(), 0)];
     while let Some((folder, depth)) = open.pop() {
-        anyhow::ensure!(depth <= DEEPEST, "{folder} is nested more than {DEEPEST} deep");
+        anyhow::ensure!(depth <= MAX_DEPTH, "{folder} is nested more than {MAX_DEPTH} deep");
         let entries = match fs::read_dir(template.join(&folder)) {
             Ok(entries) => entries,
             Err(error) if error.kind() == std::io::ErrorKind::NotFound => continue,

@@ -31,7 +31,7 @@ use crate::terraform::binary::Product;
 use crate::terraform::template::modules::{MODULES, ModuleEntry};
 
 /// A server that takes longer is left to Terraform.
-pub(crate) const TIMEOUT: Duration = Duration::from_secs(10);
+pub(crate) const REQUEST_TIMEOUT: Duration = Duration::from_secs(10);
 
 /// Modules that no job has used for this time are removed.
 const MAX_UNUSED: Duration = Duration::from_secs(30 * 24 * 60 * 60);

@@ -6,7 +6,7 @@ use reqwest::Client;
 use serde::Deserialize;
 use url::Url;
 
-use super::TIMEOUT;
+use super::REQUEST_TIMEOUT;
 use super::source::RegistryAddress;
 use crate::terraform::binary::constraint::Constraint;
 use crate::terraform::binary::{Product, Version};
@@ -63,7 +63,8 @@ impl RegistryClient {
         }
         let name = format!("{host}/{}", address.path);
         if !self.versions.contains_key(&name) {
-            let asked = tokio::time::timeout(TIMEOUT, self.fetch_versions(http, host, &address.path)).await;
+            let asked =
+                tokio::time::timeout(REQUEST_TIMEOUT, self.fetch_versions(http, host, &address.path)).await;
             self.versions.insert(name.clone(), asked.ok().flatten());
         }
         let versions = self.versions.get(&name)?.as_ref()?;

@@ -30,7 +30,7 @@ use super::seal::Seals;
 const MAX_UNUSED: Duration = Duration::from_secs(30 * 24 * 60 * 60);
 
 /// A provider lies at host/namespace/type/version/platform.
-const DEPTH: usize = 5;
+const PROVIDER_DEPTH: usize = 5;
 
 /// No provider has this many files.
 pub(super) const MAX_FILES: usize = 10_000;
@@ -101,7 +101,7 @@ impl PluginCache {
                     continue;
                 }
                 tracing::info!(plugin = %plugin.display(), "a plugin that was not used for 30 days was removed");
-                for parent in plugin.ancestors().skip(1).take(DEPTH - 1) {
+                for parent in plugin.ancestors().skip(1).take(PROVIDER_DEPTH - 1) {
                     // Fails when the directory is not empty, which ends the cleanup there.
                     if fs::remove_dir(parent).is_err() {
                         break;
@@ -142,12 +142,12 @@ fn relative_to<'p>(path: &'p Path, root: &Path) -> Result<&'p Path> {
 
 /// Directories of providers, without links.
 fn packages(root: &Path) -> Vec<PathBuf> {
-    at_depth(root, DEPTH)
+    at_depth(root, PROVIDER_DEPTH)
 }
 
 /// Links in the place of providers.
 pub(super) fn links(providers: &Path) -> Vec<PathBuf> {
-    let versions = at_depth(providers, DEPTH - 1);
+    let versions = at_depth(providers, PROVIDER_DEPTH - 1);
     let entries = versions.iter().flat_map(|dir| fs::read_dir(dir).into_iter().flatten().flatten());
     entries
         .filter(|entry| entry.file_type().is_ok_and(|kind| kind.is_symlink()))

@@ -40,11 +40,11 @@ pub(super) enum Packet {
 /// Reads from the front of a slice.
 struct PacketReader<'a>(&'a [u8]);
 
-const CUT: Error = Error::Malformed("it is truncated");
+const TRUNCATED: Error = Error::Malformed("it is truncated");
 
 impl<'a> PacketReader<'a> {
     fn take(&mut self, length: usize) -> Result<&'a [u8], Error> {
-        let (taken, rest) = self.0.split_at_checked(length).ok_or(CUT)?;
+        let (taken, rest) = self.0.split_at_checked(length).ok_or(TRUNCATED)?;
         self.0 = rest;
         Ok(taken)
     }
@@ -59,7 +59,7 @@ impl<'a> PacketReader<'a> {
     }
 
     fn time(&mut self) -> Result<u32, Error> {
-        u32::try_from(self.number(4)?).map_err(|_| CUT)
+        u32::try_from(self.number(4)?).map_err(|_| TRUNCATED)
     }
 
     /// A multiprecision integer without leading zeros.
@@ -139,7 +139,7 @@ fn signature(body: &[u8]) -> Result<Signature, Error> {
     let hashed_subpackets = reader.take(length)?;
     let mut hashed = body[..6 + length].to_vec();
     hashed.extend([4, 0xff]);
-    hashed.extend(u32::try_from(6 + length).map_err(|_| CUT)?.to_be_bytes());
+    hashed.extend(u32::try_from(6 + length).map_err(|_| TRUNCATED)?.to_be_bytes());
     let length = reader.number(2)?;
     let unhashed_subpackets = reader.take(length)?;
     reader.take(2)?;
