@@ -4,6 +4,7 @@ mod operator;
 mod provisioner;
 mod render;
 mod repository;
+mod schema;
 mod server;
 
 use serde_json::{Value, json};

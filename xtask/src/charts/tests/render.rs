@@ -104,6 +104,14 @@ impl Chart {
         }
     }
 
+    /// The error with which the chart fails with these arguments.
+    #[track_caller]
+    pub(super) fn refusal(&self, arguments: &[&str]) -> String {
+        let directory = self.directory();
+        let all = ["template", "release-name", directory.to_str().unwrap(), "--kube-version", KUBERNETES];
+        self.run(&[&all, arguments].concat(), None).expect_err("it renders")
+    }
+
     /// What `helm install` prints after a case was installed. Only a template can be rendered without a cluster, so the notes of
     /// a copy of the chart are in an object.
     #[track_caller]
