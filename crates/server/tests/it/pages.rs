@@ -301,10 +301,22 @@ async fn the_install_script_installs() {
     let (address, stop) = server.listening_with(config).await;
     let request = Request::get("/install.sh").header("host", address.to_string());
     let script = server.send(request.body(Body::empty()).unwrap()).await.text();
-    let prefix = folder.path().join("here").to_str().unwrap().to_owned();
-    let home = folder.path().to_owned();
-    let installed = tokio::task::spawn_blocking(move || install(&script, &home, &["--prefix", &prefix]));
-    let (code, _, said) = installed.await.unwrap();
+    let here = folder.path().join("here").to_str().unwrap().to_owned();
+    let run = async |script: &str| {
+        let (script, home, prefix) = (script.to_owned(), folder.path().to_owned(), here.clone());
+        let installed = tokio::task::spawn_blocking(move || install(&script, &home, &["--prefix", &prefix]));
+        installed.await.unwrap()
+    };
+    // A machine for which the server has nothing, and a server that cannot be reached, which is not the same.
+    let other = script.replace(&format!("arch={arch}"), "arch=other");
+    let (code, _, said) = run(&other).await;
+    assert!(code == Some(1) && said.contains("an administrator adds coder-linux-other there"), "{said}");
+    let (code, _, said) = run(&script.replace(&address.to_string(), "127.0.0.1:1")).await;
+    assert!(code == Some(1) && said.contains("/bin/coder-"), "{said}");
+    let left = std::fs::read_dir(folder.path().join("here/bin")).unwrap().count();
+    assert_eq!(left, 0, "nothing is installed");
+
+    let (code, _, said) = run(&script).await;
     assert_eq!(code, Some(0), "{said}");
     let ran = std::process::Command::new(folder.path().join("here/bin/coder")).output().unwrap();
     assert_eq!(ran.stdout, b"it runs\n");

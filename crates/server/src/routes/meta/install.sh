@@ -127,16 +127,21 @@ mkdir -p "$bin"
 
 new="$bin/.$name.$$"
 trap 'rm -f "$new"' EXIT
+# Fails where the server has no such file. wget does not tell that apart from other errors.
 fetch() {
+	status=0
 	if command -v curl >/dev/null 2>&1; then
-		curl -fsSL -o "$new" "$1"
+		errors=$(curl -fsSL -o "$new" "$1" 2>&1) || status=$?
+		[ "$status" -eq 0 ] || [ "$status" -eq 22 ] || fail 1 "cannot download $1: $errors"
 	else
-		wget -q -O "$new" "$1"
+		errors=$(wget -q -O "$new" "$1" 2>&1) || status=$?
 	fi
+	return "$status"
 }
 is_slim=
-if ! fetch "$full" 2>/dev/null; then
-	fetch "$slim"
+if ! fetch "$full"; then
+	fetch "$slim" || fail 1 "cannot download $slim: $errors
+A server has only the programs that lie beside its own; an administrator adds coder-$os-$arch there."
 	is_slim=1
 fi
 chmod 0755 "$new"
