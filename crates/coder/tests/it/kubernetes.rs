@@ -10,7 +10,9 @@ use coder_api::keys::ProvisionerKey;
 use coder_api::organizations::Organization;
 use coder_api::workspaces::{CreateWorkspaceRequest, Workspace};
 use coder_domain::secret::Secret;
-use coder_testkit::kubernetes::{Cluster, Counts, Kubelet, Services, Settings, apply, cluster, documents};
+use coder_testkit::kubernetes::{
+    Cluster, Counts, Kubelet, Services, Settings, apply, cluster, documents, rendered,
+};
 use k8s_openapi::api::core::v1::{Namespace, Secret as KubeSecret};
 use kube::api::{DeleteParams, Patch, PatchParams};
 use kube::core::{ApiResource, DynamicObject, GroupVersionKind};
@@ -18,7 +20,7 @@ use kube::{Api, Client, ResourceExt as _};
 use serde_json::{Value, json};
 
 use crate::end_to_end::write;
-use crate::processes::{Process, Server};
+use crate::processes::{Process, Server, sign_up};
 use crate::program::{Home, binary};
 
 /// Several controllers, processes and builds pass before some conditions hold.
@@ -335,6 +337,57 @@ async fn one_manifest_runs_a_server_and_a_pool_joins_it() {
         })
         .await;
     assert_eq!(stack.counts().killed, 0, "{}", stack.kubelet.logs());
+}
+
+/// What `helm install` of two charts makes, by their default values.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_server_and_a_daemon_of_the_charts_build_a_workspace() {
+    let Some(helm) = coder_requirements::program(coder_requirements::Requirement::Helm) else { return };
+    let Some(stack) = start(false).await else { return };
+    let install = async |chart: &str, set: &[&str]| {
+        let set: Vec<&str> = set.iter().flat_map(|set| ["--set-string", set]).collect();
+        let arguments = [&["--set", "coder.image.tag=1"], &set[..]].concat();
+        for object in rendered(&helm, chart, &stack.namespace, &arguments) {
+            apply(&stack.admin, object).await;
+        }
+    };
+    install("coder", &["coder.env[0].name=CODER_PROVISIONER_DAEMONS", "coder.env[0].value=0"]).await;
+    let url = format!("http://coder.{}.svc.cluster.local", stack.namespace);
+    let api = Coder::new(&url, None, options(&stack)).unwrap();
+    stack.until("the server answers", async || api.build_info().await.is_ok()).await;
+    let mut user = Home::new();
+    for (name, value) in stack.services.variables() {
+        user.set(&name, value);
+    }
+    let user = sign_up(user, &url);
+
+    // As docs/operators/kubernetes.md describes it.
+    let key = user.run(&["provisioner", "keys", "create", "auh", "--tag", "location=auh"]).success().out;
+    let metadata = json!({"name": "coder-provisioner-auh", "namespace": stack.namespace});
+    let entries = json!({"key": format!("{}\n", key.lines().last().unwrap())});
+    let secret = json!({"apiVersion": "v1", "kind": "Secret", "metadata": metadata, "stringData": entries});
+    apply(&stack.admin, secret).await;
+    let set = [
+        "coder.env[0].name=CODER_PROMETHEUS_ENABLE",
+        "coder.env[0].value=true",
+        "provisionerDaemon.keySecretName=coder-provisioner-auh",
+    ];
+    install("coder-provisioner", &set).await;
+    push(&user, "plain", PLAIN, "location=auh");
+    user.run(&["create", "mine", "--template", "plain", "-y"]).success();
+    let list = user.run(&["provisioner", "list", "-c", "key name,status"]).success().out;
+    assert!(list.lines().any(|line| line.contains("auh") && line.contains("idle")), "{list}");
+    let deployments: Api<k8s_openapi::api::apps::v1::Deployment> =
+        Api::namespaced(stack.admin.clone(), &stack.namespace);
+    for name in ["coder", "coder-provisioner"] {
+        stack
+            .until("the pods are ready", async || {
+                let status = deployments.get(name).await.unwrap().status.unwrap_or_default();
+                status.available_replicas == Some(1)
+            })
+            .await;
+    }
+    assert_eq!(stack.counts().restarted, 0, "{}", stack.kubelet.logs());
 }
 
 /// A client in this process, through the network of services.

@@ -165,19 +165,7 @@ impl Server {
 
     /// The same for a home with more variables.
     pub(crate) fn first_user_from(&self, home: Home) -> Home {
-        let args = [
-            "login",
-            &self.url,
-            "--first-user-username",
-            USER,
-            "--first-user-email",
-            EMAIL,
-            "--first-user-password",
-            PASSWORD,
-            "--first-user-trial=false",
-        ];
-        home.run(&args).success();
-        home
+        sign_up(home, &self.url)
     }
 
     /// Starts a daemon that has joined.
@@ -197,4 +185,21 @@ impl Server {
         args.extend(flags);
         Process::start(home, &args, &format!("{name}.log"))
     }
+}
+
+/// Makes the first user of a server.
+pub(crate) fn sign_up(home: Home, url: &str) -> Home {
+    let args = [
+        "login",
+        url,
+        "--first-user-username",
+        USER,
+        "--first-user-email",
+        EMAIL,
+        "--first-user-password",
+        PASSWORD,
+        "--first-user-trial=false",
+    ];
+    home.run(&args).success();
+    home
 }

@@ -2,9 +2,8 @@
 //! documentation.
 
 use std::path::{Path, PathBuf};
-use std::process::Command;
 
-use coder_testkit::kubernetes::{apply, cluster};
+use coder_testkit::kubernetes::{apply, cluster, rendered};
 use k8s_openapi::api::core::v1::Pod;
 use kube::Api;
 use kube::api::{ListParams, Patch, PatchParams};
@@ -82,18 +81,6 @@ async fn the_api_server_accepts_everything_that_the_charts_render() {
     assert!(accepted > 250, "{accepted}");
 }
 
-/// What Helm renders from a values file of the examples.
-fn rendered(helm: &Path, chart: &str, values: &str, namespace: &str) -> Vec<Value> {
-    let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("../..");
-    let mut command = Command::new(helm);
-    command.args(["template", "release-name", "--namespace", namespace, "--kube-version", "1.33.0"]);
-    command.args(["--set", "coder.image.tag=latest"]).arg(root.join("deploy/helm").join(chart));
-    command.arg("--values").arg(root.join("examples/kubernetes/helm").join(values));
-    let output = command.output().unwrap();
-    assert!(output.status.success(), "{values}: {}", String::from_utf8_lossy(&output.stderr));
-    objects(&String::from_utf8(output.stdout).unwrap(), namespace)
-}
-
 #[tokio::test]
 async fn the_documented_values_make_pods() {
     let Some(helm) = coder_requirements::program(coder_requirements::Requirement::Helm) else { return };
@@ -105,7 +92,11 @@ async fn the_documented_values_make_pods() {
         ("coder-provisioner", "provisioner-psk-values.yaml"),
     ] {
         let namespace = cluster.namespace().await;
-        let objects = rendered(&helm, chart, values, &namespace);
+        let values =
+            Path::new(env!("CARGO_MANIFEST_DIR")).join("../../examples/kubernetes/helm").join(values);
+        let values = values.to_str().unwrap();
+        let arguments = ["--set", "coder.image.tag=latest", "--values", values];
+        let objects = rendered(&helm, chart, &namespace, &arguments);
         let mut replicas = 0;
         for object in objects.iter().filter(|object| !ABSENT.contains(&group(object))) {
             if object["kind"] == "Deployment" {

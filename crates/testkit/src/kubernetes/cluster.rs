@@ -333,6 +333,18 @@ pub fn documents(file: &str) -> Vec<Value> {
     text.split("\n---\n").map(|document| serde_saphyr::from_str(document).unwrap()).collect()
 }
 
+/// The objects that Helm renders of a chart below `deploy/helm/`.
+pub fn rendered(helm: &Path, chart: &str, namespace: &str, arguments: &[&str]) -> Vec<Value> {
+    let directory = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../deploy/helm").join(chart);
+    let mut command = Command::new(helm);
+    command.args(["template", "release", "--namespace", namespace, "--kube-version", "1.33.0"]);
+    let output = command.args(arguments).arg(directory).output().unwrap();
+    assert!(output.status.success(), "{chart}: {}", String::from_utf8_lossy(&output.stderr));
+    let text = String::from_utf8(output.stdout).unwrap();
+    let documents = text.split("\n---").map(|document| document.trim_start_matches("---"));
+    documents.filter_map(|document| serde_saphyr::from_str::<Option<Value>>(document).unwrap()).collect()
+}
+
 /// Applies an object of any kind.
 pub async fn apply(client: &Client, object: Value) -> DynamicObject {
     let text = |pointer: &str| object.pointer(pointer).and_then(Value::as_str).unwrap_or_default();

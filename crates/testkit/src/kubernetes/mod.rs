@@ -7,6 +7,6 @@ mod kubelet;
 mod pod;
 mod services;
 
-pub use cluster::{Cluster, apply, cluster, cluster_without_definitions, documents};
+pub use cluster::{Cluster, apply, cluster, cluster_without_definitions, documents, rendered};
 pub use kubelet::{Counts, Kubelet, Settings};
 pub use services::Services;

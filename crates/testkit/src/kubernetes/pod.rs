@@ -70,12 +70,23 @@ async fn value(client: &Client, pod: &Pod, variable: &EnvVar, ip: Ipv4Addr) -> O
         let secret = secrets.get_opt(&reference.name).await.ok()??;
         return String::from_utf8(secret.data?.get(&reference.key)?.0.clone()).ok();
     }
+    if let Some(reference) = &source.resource_field_ref {
+        return limit(container(pod), &reference.resource);
+    }
     match source.field_ref.as_ref()?.field_path.as_str() {
         "metadata.name" => Some(pod.name_any()),
         "metadata.namespace" => pod.namespace(),
         "status.podIP" => Some(ip.to_string()),
         _ => None,
     }
+}
+
+/// A limit of memory in bytes: `limits.memory`.
+fn limit(container: &Container, resource: &str) -> Option<String> {
+    let name = resource.strip_prefix("limits.")?;
+    let quantity = container.resources.as_ref()?.limits.as_ref()?.get(name)?;
+    let mebibytes: u64 = quantity.0.strip_suffix("Mi")?.parse().ok()?;
+    Some((mebibytes << 20).to_string())
 }
 
 /// Starts the container of a pod. None if something that it refers to is not there yet.
@@ -89,7 +100,11 @@ pub(super) async fn start(
     ip: Ipv4Addr,
 ) -> Option<Child> {
     let container = container(pod);
-    assert_eq!(container.command.as_deref(), Some(&["coder".to_owned()][..]), "only this program is here");
+    let is_coder = container
+        .command
+        .as_deref()
+        .is_some_and(|command| matches!(command, [one] if one.rsplit('/').next() == Some("coder")));
+    assert!(is_coder, "only this program is here, and no {:?}", container.command);
     let mut command = Command::new(program);
     command.env_clear();
     for argument in container.args.iter().flatten() {
