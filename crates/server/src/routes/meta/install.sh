@@ -123,7 +123,7 @@ if [ -n "$dry" ]; then
 	echo "would download $full and install it as $bin/$name" >&2
 	exit 0
 fi
-mkdir -p "$bin"
+mkdir -p "$bin" || fail 1 "choose another directory with --prefix"
 
 new="$bin/.$name.$$"
 trap 'rm -f "$new"' EXIT
