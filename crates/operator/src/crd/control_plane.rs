@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use k8s_openapi::api::core::v1::{EnvVar, ResourceRequirements};
+use k8s_openapi::api::core::v1::ResourceRequirements;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition;
 use kube::{CustomResource, KubeSchema};
 use serde::{Deserialize, Serialize};
@@ -13,6 +13,7 @@ use super::provisioner_status::SecretReference;
 use super::rbac::Rbac;
 use super::reference::{PullSecret, SecretEntry};
 use super::schema;
+use super::variable::Variable;
 
 /// A server that runs in this cluster.
 #[derive(Clone, Debug, PartialEq, Deserialize, Serialize, CustomResource, KubeSchema)]
@@ -68,7 +69,7 @@ pub struct CoderControlPlaneSpec {
     /// Further environment variables; one with the name of a preset variable replaces it.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     #[schemars(schema_with = "schema::environment")]
-    pub extra_env: Vec<EnvVar>,
+    pub extra_env: Vec<Variable>,
     /// Resources of the server's container.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(schema_with = "schema::resources")]

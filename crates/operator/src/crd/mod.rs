@@ -8,6 +8,7 @@ pub mod provisioner_status;
 pub mod rbac;
 pub mod reference;
 mod schema;
+pub mod variable;
 
 use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
 use kube::CustomResourceExt as _;

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use k8s_openapi::api::core::v1::{EnvVar, ResourceRequirements};
+use k8s_openapi::api::core::v1::ResourceRequirements;
 use kube::{CustomResource, KubeSchema};
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
@@ -12,6 +12,7 @@ use super::provisioner_status::CoderProvisionerStatus;
 use super::rbac::Rbac;
 use super::reference::{CaBundle, LocalReference, Proxy, PullSecret, SecretEntry};
 use super::schema;
+use super::variable::Variable;
 
 /// A pool of provisioner daemons with one provisioner key.
 #[derive(Clone, Debug, PartialEq, Deserialize, Serialize, CustomResource, KubeSchema)]
@@ -107,7 +108,7 @@ pub struct CoderProvisionerSpec {
     /// Further environment variables; one with the name of a preset variable replaces it.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     #[schemars(schema_with = "schema::environment")]
-    pub extra_env: Vec<EnvVar>,
+    pub extra_env: Vec<Variable>,
     /// Resources of the daemon's container.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(schema_with = "schema::resources")]

@@ -39,6 +39,17 @@ pub(super) fn environment(_: &mut SchemaGenerator) -> Schema {
         "required": ["resource"],
         "x-kubernetes-map-type": "atomic",
     });
+    let file = serde_json::json!({
+        "type": "object",
+        "properties": {
+            "volumeName": {"type": "string"},
+            "path": {"type": "string"},
+            "key": {"type": "string"},
+            "optional": {"type": "boolean"},
+        },
+        "required": ["key", "path", "volumeName"],
+        "x-kubernetes-map-type": "atomic",
+    });
     json_schema!({
         "type": "array",
         "maxItems": 512,
@@ -54,6 +65,7 @@ pub(super) fn environment(_: &mut SchemaGenerator) -> Schema {
                         "secretKeyRef": entry(),
                         "fieldRef": field,
                         "resourceFieldRef": resource,
+                        "fileKeyRef": file,
                     },
                 },
             },

@@ -89,6 +89,13 @@ fn a_variable_of_the_specification_replaces_ours() {
 }
 
 #[test]
+fn sources_of_variables_are_passed_on_as_they_are() {
+    let file = json!({"name": "B", "valueFrom": {"fileKeyRef": {"volumeName": "home", "path": "variables", "key": "B"}}});
+    let container = container(&spec(json!({"extraEnv": [file]})));
+    assert_eq!(variable(&container, "B"), [&file], "clusters before 1.34 do not know this one");
+}
+
+#[test]
 fn certificates_are_mounted_beside_those_of_the_system() {
     let spec = spec(
         json!({"coder": {"url": "https://coder.example.com", "caBundle": {"configMapRef": {"name": "ca"}}}}),

@@ -45,6 +45,7 @@ async fn manifests_of_the_official_operator_are_accepted() {
             {"name": "CODER_URL", "value": "https://coder.example.com"},
             {"name": "B", "valueFrom": {"secretKeyRef": {"name": "s", "key": "k", "optional": true}}},
             {"name": "C", "valueFrom": {"fieldRef": {"fieldPath": "metadata.name"}}},
+            {"name": "D", "valueFrom": {"fileKeyRef": {"volumeName": "v", "path": "p", "key": "D", "optional": true}}},
         ],
         "resources": {"limits": {"cpu": 2, "memory": "4Gi"}, "requests": {"cpu": "500m"}},
         "imagePullSecrets": [{"name": "registry"}],
