@@ -2,30 +2,29 @@
 
 mod access;
 mod objects;
+mod official;
+mod permissions;
 
 use std::sync::Arc;
 use std::time::Duration;
 
 use coder_domain::secret::Secret;
 use jiff::SignedDuration;
-use k8s_openapi::api::core::v1::Secret as KubeSecret;
-use k8s_openapi::api::rbac::v1::{Role, RoleBinding};
-use kube::api::{Api, Patch, PatchParams};
+use k8s_openapi::api::core::v1::{Pod, Secret as KubeSecret};
+use kube::api::{Api, ListParams, Patch, PatchParams};
 use kube::runtime::controller::Action;
 use kube::{Resource as _, ResourceExt as _};
 use serde_json::{Value, json};
 
 use crate::access::{Access, entry};
 use crate::apply::{FIELD_MANAGER, apply};
-use crate::consent;
 use crate::context::Context;
 use crate::crd::provisioner_status::SecretReference;
 use crate::crd::{CoderControlPlane, CoderControlPlaneStatus};
 use crate::failure::{Failure, Retry};
 use crate::names::{Names, PLANE_FINALIZER};
-use crate::objects::{metadata, rbac};
-use crate::reconcile::remove;
-use crate::rules::conditions::{self, Finding, RBAC, READY};
+use crate::reconcile::problem;
+use crate::rules::conditions::{self, Finding, READY};
 use objects::Plane;
 
 /// The condition of the token.
@@ -46,14 +45,14 @@ pub(crate) struct Error(#[source] kube::Error);
 /// The status cannot be written.
 pub(crate) async fn reconcile(plane: Arc<CoderControlPlane>, ctx: Arc<Context>) -> Result<Action, Error> {
     // What it made in its namespace goes by garbage collection, and the volume stays.
-    let has_finalizer = plane.finalizers().iter().any(|finalizer| finalizer == PLANE_FINALIZER);
+    let has = |wanted: &str| plane.finalizers().iter().any(|finalizer| finalizer == wanted);
     if plane.meta().deletion_timestamp.is_some() {
-        if has_finalizer {
-            clean(&ctx, &plane).await?;
+        if has(PLANE_FINALIZER) || has(official::FINALIZER) {
+            permissions::clean(&ctx, &plane).await?;
         }
         return Ok(Action::await_change());
     }
-    if !has_finalizer && !plane.spec.rbac.workspace_namespaces.is_empty() {
+    if !has(PLANE_FINALIZER) && !plane.spec.rbac.workspace_namespaces.is_empty() {
         let mut finalizers = plane.finalizers().to_vec();
         finalizers.push(PLANE_FINALIZER.to_owned());
         write_finalizers(&ctx, &plane, &finalizers).await?;
@@ -83,26 +82,6 @@ pub(crate) async fn reconcile(plane: Arc<CoderControlPlane>, ctx: Arc<Context>) 
 pub(crate) fn on_error(plane: Arc<CoderControlPlane>, error: &Error, _: Arc<Context>) -> Action {
     tracing::warn!(%error, cause = %error.0, namespace = plane.namespace(), control_plane = plane.name_any(), "the pass failed");
     Action::requeue(Duration::from_secs(10))
-}
-
-/// Removes what is in other namespaces, as far as possible.
-async fn clean(ctx: &Context, plane: &CoderControlPlane) -> Result<(), Error> {
-    let names = Names::of_control_plane(&plane.namespace().unwrap_or_default(), &plane.name_any());
-    let uid = plane.uid().unwrap_or_default();
-    for namespace in plane.status.iter().flat_map(|status| &status.workspace_namespaces) {
-        if let Err(error) = revoke(ctx, &names, namespace, &uid).await {
-            let note = format!("the permissions in namespace {namespace:?} stay: {error}");
-            ctx.event(&plane.object_ref(&()), true, "PermissionsLeft", &note).await;
-        }
-    }
-    let left: Vec<String> =
-        plane.finalizers().iter().filter(|finalizer| *finalizer != PLANE_FINALIZER).cloned().collect();
-    write_finalizers(ctx, plane, &left).await
-}
-
-async fn revoke(ctx: &Context, names: &Names, namespace: &str, uid: &str) -> Result<(), kube::Error> {
-    remove::<RoleBinding>(&ctx.kube, namespace, &names.foreign_role(), uid).await?;
-    remove::<Role>(&ctx.kube, namespace, &names.foreign_role(), uid).await
 }
 
 /// The version in the patch makes the API server refuse it if somebody else changed the list meanwhile.
@@ -149,23 +128,7 @@ impl Pass<'_> {
         if let Some(account) = objects::service_account(&plane) {
             apply(kube, &uid, account).await?;
         }
-        match rbac::own(
-            &metadata(&names.role, &names, &owner),
-            &self.plane.spec.rbac,
-            &names,
-            plane.service_account(),
-        ) {
-            Some(pair) => {
-                for object in pair {
-                    apply(kube, &uid, object).await?;
-                }
-            }
-            None => {
-                remove::<RoleBinding>(kube, &names.namespace, &names.role, &uid).await?;
-                remove::<Role>(kube, &names.namespace, &names.role, &uid).await?;
-            }
-        }
-        self.workspace_namespaces(&plane, &uid).await?;
+        self.permissions(&plane, &uid).await?;
         if let Some(claim) = objects::volume_claim(&plane) {
             apply(kube, &uid, claim).await?;
         }
@@ -175,7 +138,14 @@ impl Pass<'_> {
         let ready = deployment.data.pointer("/status/readyReplicas").and_then(Value::as_i64).unwrap_or(0);
         self.status.ready_replicas = i32::try_from(ready).unwrap_or(i32::MAX);
         let wanted = self.plane.spec.replicas;
-        let message = format!("{ready} of {wanted} servers are ready");
+        let mut message = format!("{ready} of {wanted} servers are ready");
+        if ready < i64::from(wanted) {
+            // The Deployment does not change when a pod gets a problem.
+            self.next = self.next.min(Duration::from_secs(10));
+            if let Some(problem) = self.problem().await? {
+                message.push_str(&format!("; {problem}"));
+            }
+        }
         if ready == 0 {
             self.find(Finding::no(DEPLOYMENT, "NoReplicasReady", message)).await;
             return Ok(());
@@ -184,42 +154,11 @@ impl Pass<'_> {
         self.access(&plane, &uid).await
     }
 
-    /// Permissions in other namespaces.
-    async fn workspace_namespaces(&mut self, plane: &Plane<'_>, uid: &str) -> Result<(), Failure> {
-        let spec = &self.plane.spec.rbac;
-        let kube = &self.ctx.kube;
-        let (willing, refusals) = consent::ask(kube, &self.names.namespace, spec).await?;
-        let wanted: Vec<String> = willing.iter().map(|namespace| namespace.name.clone()).collect();
-        let former: Vec<String> =
-            self.status.workspace_namespaces.iter().filter(|name| !wanted.contains(name)).cloned().collect();
-        if wanted.iter().any(|name| !self.status.workspace_namespaces.contains(name)) {
-            // Noted before the objects are made, so that they are found again.
-            self.status.workspace_namespaces = former.iter().chain(&wanted).cloned().collect();
-            self.write_status().await?;
-        }
-        for namespace in willing {
-            match rbac::foreign(spec, namespace, plane.names, plane.service_account(), uid) {
-                Some(pair) => {
-                    for object in pair {
-                        apply(kube, uid, object).await?;
-                    }
-                }
-                None => revoke(self.ctx, plane.names, &namespace.name, uid).await?,
-            }
-        }
-        for namespace in former {
-            revoke(self.ctx, plane.names, &namespace, uid).await?;
-        }
-        self.status.workspace_namespaces = wanted;
-        let finding = match refusals.into_iter().next() {
-            Some(refusal) => {
-                self.next = self.next.min(Duration::from_secs(60));
-                refusal
-            }
-            None => Finding::yes(RBAC, "Granted", "templates have their permissions"),
-        };
-        self.find(finding).await;
-        Ok(())
+    /// Why one of the pods does not run.
+    async fn problem(&self) -> Result<Option<String>, Failure> {
+        let pods: Api<Pod> = Api::namespaced(self.ctx.kube.clone(), &self.names.namespace);
+        let found = pods.list(&ListParams::default().labels(&self.names.selector())).await?;
+        Ok(found.items.iter().find_map(problem))
     }
 
     /// Publishes a token, unless that is turned off.
@@ -325,7 +264,10 @@ impl Pass<'_> {
         let summary = if is_ready(DEPLOYMENT) {
             Finding::yes(READY, "Available", "the server answers")
         } else {
-            Finding::no(READY, "Pending", "no server is ready")
+            let mut conditions = self.status.conditions.iter();
+            let cause = conditions.find(|condition| condition.type_ == DEPLOYMENT);
+            let message = cause.map_or("no server is ready", |cause| &cause.message);
+            Finding::no(READY, "Pending", message)
         };
         self.status.phase = Some(if summary.is_true { "Ready" } else { "Pending" }.to_owned());
         self.find(summary).await;

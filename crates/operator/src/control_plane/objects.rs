@@ -28,7 +28,8 @@ impl Plane<'_> {
 
     /// The name of the service account of the pods.
     pub(crate) fn service_account(&self) -> &str {
-        self.spec.service_account.name.as_deref().unwrap_or(&self.names.service_account)
+        let given = self.spec.service_account.name.as_deref().filter(|name| !name.is_empty());
+        given.unwrap_or(&self.names.service_account)
     }
 
     /// The URL inside the cluster.

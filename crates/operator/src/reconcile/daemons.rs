@@ -130,7 +130,7 @@ impl Pass<'_> {
 }
 
 /// Why a pod does not run, in the words of the scheduler or of the kubelet.
-pub(super) fn problem(pod: &Pod) -> Option<String> {
+pub(crate) fn problem(pod: &Pod) -> Option<String> {
     let status = pod.status.as_ref()?;
     let unscheduled = status.conditions.iter().flatten().find(|condition| {
         condition.type_ == "PodScheduled" && condition.reason.as_deref() == Some("Unschedulable")

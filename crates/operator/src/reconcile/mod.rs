@@ -23,6 +23,7 @@ use kube::{Resource as _, ResourceExt as _};
 use crate::context::Context;
 use crate::crd::CoderProvisioner;
 use crate::names::FINALIZER;
+pub(crate) use daemons::problem;
 pub(crate) use objects::remove;
 use pass::Pass;
 use resource::{Error, RESYNC_INTERVAL, add_finalizer, pool_id, read};

@@ -13,7 +13,7 @@ use serde_json::Value;
 
 use super::pass::Pass;
 use crate::apply::{self, apply};
-use crate::consent;
+use crate::consent::{self, Account};
 use crate::failure::{Failure, Retry};
 use crate::names::OWNER_UID;
 use crate::objects::{Pool, protection, rbac};
@@ -50,16 +50,19 @@ impl Pass<'_> {
                 self.remove::<Role>(&self.names.namespace, &self.names.role).await?;
             }
         }
-        let (willing, refusals) = consent::ask(&self.ctx.kube, &self.names.namespace, spec).await?;
-        problems.extend(refusals);
+        let account = Account { namespace: &self.names.namespace, name: pool.service_account() };
+        let answers = consent::ask(&self.ctx.kube, &account, spec).await?;
+        let granted = answers.granted();
+        problems.extend(answers.refusal);
         // Noted before the objects are made, so that they are found again.
-        let wanted: BTreeSet<String> = willing.iter().map(|namespace| namespace.name.clone()).collect();
+        let wanted: BTreeSet<String> =
+            answers.willing.iter().map(|namespace| namespace.name.clone()).collect();
         let known: BTreeSet<String> = self.status.workspace_namespaces.iter().cloned().collect();
         if !wanted.is_subset(&known) {
             self.status.workspace_namespaces = known.union(&wanted).cloned().collect();
             self.save_keys().await?;
         }
-        for namespace in willing {
+        for namespace in answers.willing {
             match rbac::foreign(spec, namespace, &self.names, pool.service_account(), &self.uid) {
                 Some(pair) => problems.extend(self.grant(pair).await?),
                 None => self.revoke(&namespace.name).await?,
@@ -73,7 +76,7 @@ impl Pass<'_> {
             self.find(problem);
             self.within(std::time::Duration::from_secs(60));
         } else {
-            self.find(Finding::yes(RBAC, "Granted", "templates have their permissions"));
+            self.find(granted);
         }
         Ok(())
     }

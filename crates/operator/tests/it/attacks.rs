@@ -28,8 +28,15 @@ async fn a_namespace_that_did_not_agree_gets_no_permissions() {
     let status = world.until_condition("linux", "WorkspacePermissionsReady", "False", "NotAllowed").await;
     let summary =
         status.conditions.iter().find(|condition| condition.type_ == "WorkspacePermissionsReady").unwrap();
-    let advice = format!("annotate it with coder.com/workspaces-from={}", world.namespace);
-    assert!(summary.message.contains(&advice), "{}", summary.message);
+    for command in [
+        format!(
+            "annotate namespace {other} coder.com/workspaces-from=somebody-else,{} --overwrite",
+            world.namespace
+        ),
+        format!("annotate namespace kube-system coder.com/workspaces-from={}", world.namespace),
+    ] {
+        assert!(summary.message.contains(&command), "{}", summary.message);
+    }
     world.until("linux", "the daemon runs nevertheless", |status| status.connected == 1).await;
     assert_eq!(count().await, 0);
     let system: Api<RoleBinding> = Api::namespaced(world.admin.clone(), "kube-system");
