@@ -22,6 +22,8 @@ use crate::rules::keys::fingerprint;
 const MAX_CLIENTS: usize = 256;
 /// How long it is believed what the status of a control plane says about the licence.
 const LICENCE_TTL: Duration = Duration::from_secs(120);
+/// Most entries of a Secret that a message names.
+const MAX_NAMED_ENTRIES: usize = 8;
 /// The image of pools whose control plane has none.
 pub(crate) const DEFAULT_IMAGE: &str = "ghcr.io/coder/coder:latest";
 
@@ -208,13 +210,39 @@ pub(crate) async fn control_plane(
 
 async fn token(kube: &Client, namespace: &str, name: &str, key: &str) -> Result<Secret, Unavailable> {
     let unavailable = |message: String| missing(ACCESS, "OperatorTokenSecretUnavailable", message);
-    let value = entry(kube, namespace, name, key).await?;
-    let value = value.ok_or_else(|| unavailable(format!("Secret {name:?} has no entry {key:?}")))?;
+    let value = given(kube, namespace, name, key).await?.map_err(unavailable)?;
     let text = String::from_utf8(value).unwrap_or_default().trim().to_owned();
     if text.is_empty() {
         return Err(unavailable(format!("the entry {key:?} of Secret {name:?} is empty or not text")));
     }
     Ok(Secret::new(text))
+}
+
+/// An entry of a Secret that somebody makes for a resource; otherwise what that person has to do.
+///
+/// # Errors
+/// The API server did not answer.
+pub(crate) async fn given(
+    kube: &Client,
+    namespace: &str,
+    name: &str,
+    key: &str,
+) -> Result<Result<Vec<u8>, String>, kube::Error> {
+    if name.is_empty() {
+        return Ok(Err("the name of the Secret is empty".to_owned()));
+    }
+    let secrets: Api<KubeSecret> = Api::namespaced(kube.clone(), namespace);
+    let Some(secret) = secrets.get_opt(name).await? else {
+        return Ok(Err(format!(
+            "there is no Secret {name:?} yet: kubectl create secret generic {name} --namespace {namespace} --from-literal={key}=..."
+        )));
+    };
+    let mut entries = secret.data.unwrap_or_default();
+    let value = entries.remove(key).map(|value| value.0);
+    Ok(value.ok_or_else(|| {
+        let present: Vec<String> = entries.into_keys().take(MAX_NAMED_ENTRIES).collect();
+        format!("Secret {name:?} has no entry {key:?}; it has {present:?}")
+    }))
 }
 
 /// An entry of a Secret; none without a name.

@@ -36,7 +36,7 @@ impl Failure {
     /// A refusal or a failure of the server. `what` says what was attempted.
     #[must_use]
     pub(crate) fn server(what: &str, error: &CoderError) -> Self {
-        let message = format!("cannot {what}: {error}");
+        let mut message = format!("cannot {what}: {error}");
         let (kind, reason, retry) = match error.status().map(|status| status.as_u16()) {
             Some(401) => (ACCESS, "OperatorTokenInvalid", SLOW),
             Some(403) => (KEY, "Forbidden", SLOW),
@@ -45,6 +45,13 @@ impl Failure {
             Some(500..) | None => (CONTROL_PLANE, "ControlPlaneUnavailable", Retry::Backoff),
             Some(_) => (KEY, "ProvisionerKeyFailed", Retry::Backoff),
         };
+        message.push_str(match reason {
+            "OperatorTokenInvalid" => "; put another token (coder tokens create) into the Secret",
+            "Forbidden" => {
+                "; the token's user must be able to manage provisioner keys and to read jobs and daemons"
+            }
+            _ => "",
+        });
         Self::new(Finding::no(kind, reason, message), retry)
     }
 

@@ -14,7 +14,7 @@ use serde_json::json;
 
 use super::pass::{ActiveKey, Pass, Reached};
 use super::retire::{Deleted, delete_key};
-use crate::access::entry;
+use crate::access::given;
 use crate::apply::{self, apply};
 use crate::context::{ANSWER_TTL, Organization};
 use crate::crd::provisioner_status::{KeyState, KeyStatus, SecretReference};
@@ -32,14 +32,19 @@ impl Pass<'_> {
     pub(super) async fn existing_key(&mut self, reached: &Reached) -> Result<ActiveKey, Failure> {
         let reference = self.resource.spec.key.existing_secret_ref.clone().unwrap_or_default();
         let key = reference.key_or("key").to_owned();
-        let found = entry(&self.ctx.kube, &self.names.namespace, &reference.name, &key).await?;
-        let text = found.and_then(|value| String::from_utf8(value).ok()).map(|text| text.trim().to_owned());
-        let Some(text) = text.filter(|text| !text.is_empty()) else {
-            let message = format!("Secret {:?} has no entry {key:?} with a provisioner key", reference.name);
-            return Err(Failure::new(
-                Finding::no(SECRET, "SecretUnavailable", message),
-                Retry::After(Duration::from_secs(15)),
-            ));
+        let found = given(&self.ctx.kube, &self.names.namespace, &reference.name, &key).await?;
+        let text = found.and_then(|value| {
+            let text = String::from_utf8(value).unwrap_or_default().trim().to_owned();
+            let unusable =
+                || format!("the entry {key:?} of Secret {:?} is empty or not text", reference.name);
+            if text.is_empty() { Err(unusable()) } else { Ok(text) }
+        });
+        let text = match text {
+            Ok(text) => text,
+            Err(message) => {
+                let finding = Finding::no(SECRET, "SecretUnavailable", message);
+                return Err(Failure::new(finding, Retry::After(Duration::from_secs(15))));
+            }
         };
         self.find(Finding::yes(SECRET, "SecretReady", "the existing key is there"));
         match self.check(reached, &Secret::new(text), false).await? {

@@ -60,7 +60,22 @@ async fn a_token_secret_that_is_missing_empty_or_replaced_is_noticed() {
     let token = world.server.owner.token().unwrap().expose().to_owned();
     world.secrets().delete("token", &DeleteParams::default()).await.unwrap();
     world.pool("linux", json!({})).await;
-    world.until_condition("linux", "OperatorAccessReady", "False", "OperatorTokenSecretUnavailable").await;
+    let message = async |wanted: &str| {
+        world
+            .until("linux", wanted, |status| {
+                let mut conditions = status.conditions.iter();
+                conditions.any(|condition| {
+                    condition.reason == "OperatorTokenSecretUnavailable" && condition.message.contains(wanted)
+                })
+            })
+            .await;
+    };
+    let command =
+        format!("create secret generic token --namespace {} --from-literal=token=", world.namespace);
+    message(&command).await;
+    world.secret("token", &[("tokn", &token)]).await;
+    message("it has [\"tokn\"]").await;
+    world.secrets().delete("token", &DeleteParams::default()).await.unwrap();
     world.secret("token", &[("token", "")]).await;
     world.secret("token", &[("token", "0123456789-0123456789012345678901")]).await;
     world.until_condition("linux", "OperatorAccessReady", "False", "OperatorTokenInvalid").await;

@@ -292,6 +292,30 @@ async fn a_key_deleted_on_the_server_is_replaced() {
 }
 
 #[tokio::test]
+async fn tags_changed_on_the_server_are_noticed_and_a_running_job_ends_well() {
+    let Some(mut world) = World::start().await else { return };
+    world.pool("linux", json!({"tags": {"os": "linux"}})).await;
+    let before = world.until_connected("linux", 1).await.keys[0].clone();
+    world.queue(1, &[("os", "linux")]).await;
+    world.eventually("the job runs", async || world.jobs.running() == 1).await;
+    // No API does this; a restored database may.
+    world.server.execute("update provisioner_keys set tags = '{\"os\":\"windows\"}'").await;
+    world.restart_operator().await;
+    world
+        .until("linux", "a new key is active", |status| {
+            status.keys.iter().any(|key| key.state == KeyState::Active && key.id != before.id)
+        })
+        .await;
+    world.jobs.finish(1);
+    world.until("linux", "the former key is deleted", |status| status.keys.len() == 1).await;
+    world.until_connected("linux", 1).await;
+    let keys = world.keys().await;
+    assert!(keys.len() == 1 && keys[0].tags.get("os") == Some("linux"), "{keys:?}");
+    assert_eq!((world.jobs.finished(), world.jobs.killed()), (1, 0));
+    world.stop().await;
+}
+
+#[tokio::test]
 async fn two_pools_may_want_one_key_name() {
     let Some(world) = World::start().await else { return };
     world.pool("one", json!({"key": {"name": "shared"}})).await;

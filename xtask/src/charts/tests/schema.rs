@@ -11,7 +11,11 @@ fn misspelt_values_are_refused_where_they_are() {
         ("coder", "coder.service.type=Loadbalancer", "at '/coder/service/type': value must be one of"),
         ("coder-provisioner", "coder.env[0].value=x", "at '/coder/env/0': missing property 'name'"),
         ("coder-provisioner", "coder.replicaCount=many", "at '/coder/replicaCount'"),
-        ("coder-provisioner", "provisionerDaemon.keySecret=key", "additional properties 'keySecret' not allowed"),
+        (
+            "coder-provisioner",
+            "provisionerDaemon.keySecret=key",
+            "additional properties 'keySecret' not allowed",
+        ),
         ("coder-operator", "watchNamespace=pools", "invalid propertyName 'watchNamespace'"),
     ] {
         let Some(chart) = Chart::find(chart) else { return };
