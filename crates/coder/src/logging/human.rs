@@ -57,9 +57,10 @@ fn put(text: &mut String, name: &str, value: &str) {
     if value.is_empty() {
         return;
     }
-    let quoted = value.contains(|c: char| c.is_whitespace() || c == '"' || c.is_control());
+    let quoted = format!("{value:?}");
+    let is_plain = quoted.len() == value.len() + 2 && !value.contains(char::is_whitespace);
     // Writing to a String cannot fail.
-    let _ = if quoted { write!(text, "  {name}={value:?}") } else { write!(text, "  {name}={value}") };
+    let _ = write!(text, "  {name}={}", if is_plain { value } else { &quoted });
 }
 
 /// The beginning of a UUID. Other values are unchanged.
@@ -72,9 +73,16 @@ fn short_id(value: &str) -> &str {
     if is_uuid { &value[..ID_CHARACTERS] } else { value }
 }
 
-/// A line break in a message must not look like another entry.
+/// A message without what would move the cursor, colour the text, reverse its direction, or look like another entry.
 fn one_line(message: &str) -> String {
-    message.replace('\n', "\\n").replace('\r', "\\r")
+    let mut text = String::with_capacity(message.len());
+    for c in message.chars() {
+        match c {
+            '"' | '\'' | '\\' => text.push(c),
+            _ => text.extend(c.escape_debug()),
+        }
+    }
+    text
 }
 
 #[cfg(test)]
@@ -103,6 +111,22 @@ mod tests {
             "2026-11-21 12:00:00.001 [info]  provisioner: successfully\\nconnected  name=a  tags=\"a=b c=d\"  \
              job_id=0b4e37b6-7a21-4b0a-8d0e-8d3b5c6f7a10"
         );
+    }
+
+    #[test]
+    fn what_others_wrote_neither_steers_the_terminal_nor_reads_as_another_entry() {
+        let mut entry = entry();
+        entry.fields.message = "say \"it's\"\u{1b}[2J\u{8}\u{9b}31m\u{202e}\u{2028}\r\nnext é日".to_owned();
+        entry.fields.pairs = vec![
+            ("name", "a\u{1b}[31m".to_owned()),
+            ("path", "x\u{202e}y".to_owned()),
+            ("host", "a\\x1b=\u{200b}".to_owned()),
+            ("user", "é日".to_owned()),
+        ];
+        let message = r#"say "it's"\u{1b}[2J\u{8}\u{9b}31m\u{202e}\u{2028}\r\nnext é日"#;
+        let fields = r#"  name="a\u{1b}[31m"  path="x\u{202e}y"  host="a\\x1b=\u{200b}"  user=é日"#;
+        assert_eq!(render(&entry), format!("2026-11-21 12:00:00.001 [info]  provisioner: {message}{fields}"));
+        assert_eq!(render_short(&entry, false), format!("12:00:00 info  provisioner: {message}{fields}"));
     }
 
     #[test]
