@@ -18,6 +18,7 @@ mod nul_characters;
 mod organizations;
 mod pages;
 mod provisioning;
+mod races;
 mod refusals;
 mod statuses;
 mod takeover;

@@ -4,7 +4,7 @@ use coder_domain::ids::{OrganizationId, UserId};
 use jiff::Timestamp;
 
 use crate::Result;
-use crate::engine::{Tx, list as list_value, record, sql, statements, values};
+use crate::engine::{Tx, forks, list as list_value, record, sql, statements, values};
 
 record! {
     pub struct Organization {
@@ -55,6 +55,7 @@ statements! { "organizations";
         (select organization_id from organization_members where user_id = $1) order by name_lower"));
     UPDATE = sql("update organizations set name = $2, name_lower = $3, display_name = $4, description = $5, icon = $6,
         updated_us = $7 where id = $1 and not deleted");
+    LOCK = sql("update organizations set updated_us = updated_us where id = $1");
     DELETE = sql("update organizations set deleted = true, updated_us = $2
         where id = $1 and not deleted and not is_default");
     INSERT_MEMBER = sql("insert into organization_members (organization_id, user_id, roles, created_us, updated_us)
@@ -124,7 +125,19 @@ pub async fn update(tx: &mut Tx, changed: &Organization) -> Result<()> {
     tx.change_one(&UPDATE, row).await
 }
 
-/// Marks an organization as deleted.
+/// Whether the organization exists. If so, it is not deleted before this transaction ends: call it before adding what belongs to
+/// it.
+pub async fn keep(tx: &mut Tx, id: OrganizationId) -> Result<bool> {
+    tx.fetch_one(&forks::KEEP_ORGANIZATION, values![id]).await?.get("found")
+}
+
+/// Locks an organization until the end of the transaction: transactions that keep or change it wait, and what is read from here
+/// on is what earlier ones committed.
+pub async fn lock(tx: &mut Tx, id: OrganizationId) -> Result<()> {
+    tx.execute(&LOCK, values![id]).await.map(|_| ())
+}
+
+/// Marks an organization as deleted. [`lock`] it before looking whether something belongs to it.
 ///
 /// # Errors
 /// [`crate::Error::Stale`] when it is deleted already or is the default organization.

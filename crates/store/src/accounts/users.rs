@@ -7,7 +7,7 @@ use coder_domain::secret::Secret;
 use jiff::Timestamp;
 
 use crate::engine::{
-    Column, Row, Tx, Value, list as list_value, optional_list, record, sql, statements, values,
+    Column, Row, Tx, Value, forks, list as list_value, optional_list, record, sql, statements, values,
 };
 use crate::{Result, external_auth_links};
 
@@ -176,6 +176,7 @@ statements! { "users";
     UPDATE_PASSWORD = sql("update users set password_hash = $2, updated_us = $3 where id = $1 and not deleted");
     UPDATE_STATUS = sql("update users set status = $2, updated_us = $3 where id = $1 and not deleted");
     UPDATE_ROLES = sql("update users set site_roles = $2, updated_us = $3 where id = $1 and not deleted");
+    LOCK = sql("update users set updated_us = updated_us where id in (select value from json_each($1))");
     UPDATE_SEEN = sql("update users set last_seen_us = $2,
         status = case when status = 'dormant' then 'active' else status end where id = $1 and not deleted");
     DELETE = sql("update users set deleted = true, updated_us = $2 where id = $1 and not deleted and not is_system");
@@ -300,6 +301,18 @@ pub async fn update_status(tx: &mut Tx, id: UserId, status: UserStatus, now: Tim
 /// [`crate::Error::Stale`] when the user does not exist any more.
 pub async fn update_roles(tx: &mut Tx, id: UserId, roles: &[String], now: Timestamp) -> Result<()> {
     tx.change_one(&UPDATE_ROLES, values![id, roles.to_vec(), now]).await
+}
+
+/// Whether the user exists. If so, it is not deleted before this transaction ends: call it before adding what belongs to
+/// it.
+pub async fn keep(tx: &mut Tx, id: UserId) -> Result<bool> {
+    tx.fetch_one(&forks::KEEP_USER, values![id]).await?.get("found")
+}
+
+/// Locks users until the end of the transaction: transactions that keep or change them wait, and what is read from here on is
+/// what earlier ones committed.
+pub async fn lock(tx: &mut Tx, ids: &[UserId]) -> Result<()> {
+    tx.execute(&LOCK, vec![list_value(ids.iter().copied())]).await.map(|_| ())
 }
 
 /// Records that the account was used. A dormant account becomes active (scheduling-and-auth TOK-7).

@@ -2,6 +2,7 @@
 //!
 //! 1. `TABLE_EXISTS`: each engine has its own catalog.
 //! 2. `POSTGRES_MIGRATION_LOCK`: SQLite's write transaction already excludes other servers.
+//! 3. `KEEP_…`: a shared lock, which SQLite does not have. Its write transaction already excludes all others.
 
 use super::statement::{forked, statements};
 
@@ -14,5 +15,22 @@ statements! { "schema_migrations";
         "select exists (select 1 from sqlite_master where type = 'table' and name = $1) as found",
         "select exists (select 1 from pg_catalog.pg_tables
             where tablename = $1 and schemaname = current_schema()) as found",
+    );
+    /// Whether the row exists. While it is kept, it can neither be deleted nor changed by other transactions. The text
+    /// does not begin with `select`, so that it starts the transaction.
+    KEEP_ORGANIZATION = forked(
+        "select exists (select 1 from organizations where id = $1 and not deleted) as found",
+        "with kept as (select id from organizations where id = $1 and not deleted for share)
+            select exists (select 1 from kept) as found",
+    );
+    KEEP_USER = forked(
+        "select exists (select 1 from users where id = $1 and not deleted) as found",
+        "with kept as (select id from users where id = $1 and not deleted for share)
+            select exists (select 1 from kept) as found",
+    );
+    KEEP_TEMPLATE = forked(
+        "select exists (select 1 from templates where id = $1 and not deleted) as found",
+        "with kept as (select id from templates where id = $1 and not deleted for share)
+            select exists (select 1 from kept) as found",
     );
 }

@@ -9,7 +9,9 @@ use jiff::{SignedDuration, Timestamp};
 use serde::{Deserialize, Serialize};
 
 use crate::Result;
-use crate::engine::{Tx, json_column, list as list_value, optional_list, record, sql, statements, values};
+use crate::engine::{
+    Tx, forks, json_column, list as list_value, optional_list, record, sql, statements, values,
+};
 
 /// The settings of a template. They are read and written as a whole and never searched.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -172,6 +174,7 @@ statements! { "templates";
         deprecated = $7, settings = $8, updated_us = $9, display_name_lower = $10 where id = $1 and not deleted");
     SET_ACTIVE = sql("update templates set active_version_id = $2, updated_us = $3 where id = $1 and not deleted
         and exists (select 1 from template_versions as version where version.id = $2 and version.template_id = $1)");
+    LOCK = sql("update templates set updated_us = updated_us where id = $1");
     DELETE = sql("update templates set deleted = true, updated_us = $2 where id = $1 and not deleted
         and not exists (select 1 from workspaces where template_id = $1 and not deleted)");
 }
@@ -255,7 +258,19 @@ pub async fn update_active_version(
     tx.change_one(&SET_ACTIVE, values![id, version, now]).await
 }
 
-/// Marks a template as deleted. Its name can be used again.
+/// Whether the template exists. If so, it is not deleted before this transaction ends: call it before adding what belongs to
+/// it.
+pub async fn keep(tx: &mut Tx, id: TemplateId) -> Result<bool> {
+    tx.fetch_one(&forks::KEEP_TEMPLATE, values![id]).await?.get("found")
+}
+
+/// Locks a template until the end of the transaction: transactions that keep or change it wait, and what is read from here
+/// on is what earlier ones committed.
+pub async fn lock(tx: &mut Tx, id: TemplateId) -> Result<()> {
+    tx.execute(&LOCK, values![id]).await.map(|_| ())
+}
+
+/// Marks a template as deleted. Its name can be used again. [`lock`] it before.
 ///
 /// # Errors
 /// [`crate::Error::Stale`] when it does not exist any more or workspaces still use it.

@@ -26,6 +26,7 @@ pub async fn delete(State(app): State<App>, caller: Caller, names: Names) -> Res
             return Err(Error::bad_request("The default organization cannot be deleted."));
         }
         let id = organization.id;
+        store::lock(tx, id).await?;
         let members = store::list_members(tx, id, UNLIMITED, 0).await?;
         let others = members.iter().filter(|member| member.user_id != caller.user.id).count();
         let mut left = contents(tx, id).await?;

@@ -108,6 +108,9 @@ pub async fn add(State(app): State<App>, caller: Caller, names: Names) -> Result
     let member = transaction!(app.store, Error, |tx| {
         let organization = named(&app, tx, &caller, &name).await?;
         caller.require(Action::Create, object(organization.id))?;
+        if !store::keep(tx, organization.id).await? {
+            return Err(Error::not_found());
+        }
         let user = match accounts::find::by_name(tx, &user).await? {
             Some(user) if !user.is_system => user,
             _ => return Err(accounts::find::unknown()),

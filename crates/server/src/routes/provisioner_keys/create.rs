@@ -9,7 +9,7 @@ use coder_domain::names;
 use coder_domain::rbac::Action;
 use coder_domain::tags::TagSet;
 use coder_store::keys::{self, Key};
-use coder_store::transaction;
+use coder_store::{organizations as stored, transaction};
 use jiff::SignedDuration;
 
 use super::view::{event, object, seconds};
@@ -42,28 +42,31 @@ pub async fn create(
     let secret = new_provisioner_key(token::random);
     let tags = TagSet::from_stored(request.tags);
     let key = Key { expires_at, networks, ..Key::new(KeyId::random(), organization.id, name, tags, now) };
-    let made = transaction!(app.store, coder_store::Error, |tx| {
-        keys::insert(tx, &key, Sha256Digest::of(secret.expose())).await?;
+    transaction!(app.store, Error, |tx| {
+        if !stored::keep(tx, organization.id).await? {
+            return Err(Error::not_found());
+        }
+        let inserted = keys::insert(tx, &key, Sha256Digest::of(secret.expose())).await;
+        inserted.map_err(|error| taken(&key.name, error))?;
         let made = event(Verb::Create, &key)
             .change("name", "", &key.name)
             .change("tags", (), key.tags.as_map())
             .change("expires_at", (), key.expires_at)
             .change("allow_addresses", (), &key.networks)
             .secret("hashed_secret");
-        made.by(tx, &caller, now).await
-    });
-    match made {
-        Ok(()) => {}
-        Err(error) if error.is_conflict_on("provisioner_keys", "name_lower") => {
-            return Err(Error::conflict(format!(
-                "Provisioner key with name {:?} already exists in organization.",
-                key.name
-            )));
-        }
-        Err(error) => return Err(error.into()),
-    }
+        Ok(made.by(tx, &caller, now).await?)
+    })?;
     tracing::info!(key_name = key.name, organization_id = %organization.id, user_id = %caller.user.id, "provisioner key created");
     Ok(Created(CreateKeyResponse { key: secret }))
+}
+
+fn taken(name: &str, error: coder_store::Error) -> Error {
+    if error.is_conflict_on("provisioner_keys", "name_lower") {
+        return Error::conflict(format!(
+            "Provisioner key with name {name:?} already exists in organization."
+        ));
+    }
+    error.into()
 }
 
 /// When a key with so many seconds left expires.

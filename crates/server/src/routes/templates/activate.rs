@@ -26,6 +26,8 @@ pub async fn activate(
     let now = app.now();
     transaction!(app.store, Error, |tx| {
         let template = find::by_id(tx, &caller, id, Action::Update).await?;
+        // No version is archived meanwhile.
+        templates::lock(tx, id).await?;
         let wanted = request.id.ok_or_else(|| Error::invalid("id", "A template version is required."))?;
         let version = versions::find::readable(tx, &caller, wanted)
             .await?

@@ -6,7 +6,7 @@ use coder_domain::ids::TemplateId;
 use coder_domain::rbac::Action;
 use coder_store::templates::Settings;
 use coder_store::templates::{self, versions};
-use coder_store::transaction;
+use coder_store::{organizations as stored, transaction};
 use http::StatusCode;
 
 use super::{find, settings, view};
@@ -50,6 +50,9 @@ pub async fn create(
     settings::check(&row)?;
 
     let created = transaction!(app.store, Error, |tx| {
+        if !stored::keep(tx, organization.id).await? {
+            return Err(Error::not_found());
+        }
         let version = versions::find(tx, version_id).await?;
         let version = version.filter(|found| found.organization_id == organization.id).ok_or_else(|| {
             Error::new(StatusCode::NOT_FOUND, "Template version does not exist.")

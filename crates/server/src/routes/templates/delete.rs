@@ -17,6 +17,7 @@ pub async fn delete(State(app): State<App>, caller: Caller, Id(id): Id<TemplateI
     let now = app.now();
     transaction!(app.store, Error, |tx| {
         let template = find::by_id(tx, &caller, id, Action::Delete).await?;
+        templates::lock(tx, id).await?;
         match templates::delete(tx, id, now).await {
             Ok(()) => {}
             Err(coder_store::Error::Stale { .. }) => {

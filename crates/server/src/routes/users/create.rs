@@ -66,7 +66,7 @@ pub async fn create(
     user.password_hash = hash;
     transaction!(app.store, Error, |tx| {
         for organization in &wanted {
-            if organizations::find(tx, *organization).await?.is_none() {
+            if !organizations::keep(tx, *organization).await? {
                 return Err(Error::new(http::StatusCode::NOT_FOUND, "Organization does not exist."));
             }
         }

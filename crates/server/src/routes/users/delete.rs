@@ -25,6 +25,7 @@ pub async fn delete(State(app): State<App>, caller: Caller, names: Names) -> Res
         if user.id == caller.user.id {
             return Err(Error::new(StatusCode::FORBIDDEN, "You cannot delete yourself!"));
         }
+        takeover::require_still(tx, &caller, user.id).await?;
         takeover::require(tx, &caller, &user).await?;
         if workspaces::count_of_owner(tx, user.id).await? > 0 {
             return Err(Error::new(

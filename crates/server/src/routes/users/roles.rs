@@ -68,6 +68,7 @@ pub async fn update(
             .field("roles", format!("unknown role {unknown:?}")));
     }
     let (user, memberships, signed_out) = transaction!(app.store, Error, |tx| {
+        takeover::require_still(tx, &caller, user.id).await?;
         let mut user = find::visible(tx, &caller, &name).await?;
         for word in changed(&user.site_roles, &roles) {
             if !may_assign_site_name(&caller.subject, word) {

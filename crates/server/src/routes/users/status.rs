@@ -42,6 +42,7 @@ async fn set(app: &App, caller: &Caller, names: Names, status: users::UserStatus
                 ));
             }
         }
+        takeover::require_still(tx, caller, user.id).await?;
         takeover::require(tx, caller, &user).await?;
         let event = Event::new(Verb::Write, Kind::User, user.id.0, user.username.as_str()).change(
             "status",

@@ -1,6 +1,7 @@
 //! Who may change the credentials of an account. Setting a password, creating a token, and deleting and restoring an account
 //! give the roles of that account, so they need the right to assign each of them.
 
+use coder_domain::ids::UserId;
 use coder_domain::rbac::may_take_over;
 use coder_store::{Tx, organizations, users};
 
@@ -19,6 +20,21 @@ pub async fn require(tx: &mut Tx, caller: &Caller, user: &users::User) -> Result
         "{} has roles that you may not assign, so you may not change the account; ask an owner.",
         user.username
     )))
+}
+
+/// 409 when the caller has lost roles since the request was authenticated. Call it before an account loses rights or ends: two
+/// callers could take the rights of each other at the same time, and nobody would be left who has them. Both rows stay
+/// locked, so the second caller waits for the first and is refused.
+pub async fn require_still(tx: &mut Tx, caller: &Caller, user: UserId) -> Result<()> {
+    users::lock(tx, &[caller.user.id, user]).await?;
+    let now = users::find(tx, caller.user.id).await?;
+    let is_same = now.is_some_and(|now| {
+        now.site_roles == caller.user.site_roles && now.status != users::UserStatus::Suspended
+    });
+    if is_same {
+        return Ok(());
+    }
+    Err(Error::conflict("Your roles have changed meanwhile. Nothing was done; try again."))
 }
 
 /// Whether the caller may act as this user: see [`require`].

@@ -5,7 +5,7 @@ use coder_api::templates::{ArchiveVersionsRequest, ArchiveVersionsResponse};
 use coder_domain::ids::{TemplateId, TemplateVersionId};
 use coder_domain::job::Status;
 use coder_domain::rbac::Action;
-use coder_store::templates::versions;
+use coder_store::templates::{self as store, versions};
 use coder_store::{jobs, transaction};
 
 use super::find;
@@ -39,11 +39,13 @@ async fn set(app: &App, caller: &Caller, id: TemplateVersionId, archived: bool) 
     let now = app.now();
     transaction!(app.store, Error, |tx| {
         let version = find::by_id(tx, caller, id, Action::Update).await?;
-        if version.template_id.is_none() {
+        let Some(template) = version.template_id else {
             return Err(Error::bad_request(
                 "Cannot archive template versions not associate with a template.",
             ));
-        }
+        };
+        // The version does not become the active one meanwhile.
+        store::lock(tx, template).await?;
         if version.archived == archived {
             let state = if archived { "already archived" } else { "not archived" };
             return Err(Error::bad_request(format!("Template version {state}.")));
@@ -75,6 +77,7 @@ pub async fn archive_unused(
     let now = app.now();
     let archived_ids = transaction!(app.store, Error, |tx| {
         let template = templates::find::by_id(tx, &caller, id, Action::Update).await?;
+        store::lock(tx, id).await?;
         let candidates = versions::list(tx, template.id, versions::VersionPage::default()).await?;
         let imports: Vec<_> = candidates.iter().map(|version| version.job_id).collect();
         let imports = jobs::find_many(tx, &imports).await?;

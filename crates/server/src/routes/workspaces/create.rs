@@ -92,6 +92,11 @@ async fn plan_and_insert(
     let requester = Requester::Person(caller);
     let plan = BuildPlan::new(app, &requester, (&row, &template, &previous), &build_request, now).await?;
     let inserted = transaction!(app.store, InsertError, |tx| {
+        // The owner and the template are not deleted meanwhile, and the version is not archived.
+        if !accounts::keep(tx, owner.id).await? {
+            return Err(users::find::unknown().into());
+        }
+        template_rows::keep(tx, row.template_id).await?;
         let template = usable_template(tx, caller, owner.id, organization, request).await?;
         plan.require_fit(&template, &previous)?;
         rows::insert(tx, &row).await.map_err(|error| settings::taken(&row.name, error))?;

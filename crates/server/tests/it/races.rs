@@ -1,0 +1,94 @@
+//! Two requests at once, of which one removes what the other relies on. At most one of them may succeed.
+
+use serde_json::{Value, json};
+
+use crate::harness::{TestServer, on_both_engines};
+
+const ROUNDS: usize = 6;
+
+async fn status(server: &TestServer, by: &str, method: &str, path: &str, body: Value) -> u16 {
+    server.ask(by, method.parse().unwrap(), &format!("/api/v2/{path}"), body).await.status.as_u16()
+}
+
+fn succeeded(status: u16) -> bool {
+    assert!(status < 500, "{status}");
+    status < 300
+}
+
+on_both_engines! {
+    async fn owners_do_not_take_the_role_of_each_other(server: TestServer) {
+        let first = server.owner().await;
+        for round in 0..ROUNDS {
+            let (one, two) = (format!("one{round}"), format!("two{round}"));
+            let by_one = server.user(&first, &one, &["owner"]).await;
+            let by_two = server.user(&first, &two, &["owner"]).await;
+            let take = async |by: &str, name: &str| match round % 2 {
+                0 => status(&server, by, "PUT", &format!("users/{name}/roles"), json!({ "roles": [] })).await,
+                _ => status(&server, by, "DELETE", &format!("users/{name}"), Value::Null).await,
+            };
+            let (a, b) = tokio::join!(take(&by_one, &two), take(&by_two, &one));
+            assert!(succeeded(a) != succeeded(b), "round {round}: {a} {b}");
+        }
+    }
+
+    async fn a_workspace_is_made_of_no_template_that_is_deleted_meanwhile(server: TestServer) {
+        let owner = server.owner().await;
+        for round in 0..ROUNDS {
+            let (template, _) = server.template(&owner, &format!("t{round}")).await;
+            let workspace = json!({ "name": format!("w{round}"), "template_id": template });
+            let (a, b) = tokio::join!(
+                status(&server, &owner, "DELETE", &format!("templates/{template}"), Value::Null),
+                status(&server, &owner, "POST", "users/me/workspaces", workspace),
+            );
+            assert!(succeeded(a) != succeeded(b), "round {round}: {a} {b}");
+        }
+    }
+
+    async fn a_workspace_has_no_owner_who_is_deleted_meanwhile(server: TestServer) {
+        let owner = server.owner().await;
+        let (template, _) = server.template(&owner, "t").await;
+        for round in 0..ROUNDS {
+            let name = format!("dev{round}");
+            server.user(&owner, &name, &[]).await;
+            let path = format!("users/{name}/workspaces");
+            let (a, b) = tokio::join!(
+                status(&server, &owner, "DELETE", &format!("users/{name}"), Value::Null),
+                status(&server, &owner, "POST", &path, json!({ "name": "w", "template_id": template })),
+            );
+            assert!(succeeded(a) != succeeded(b), "round {round}: {a} {b}");
+        }
+    }
+
+    async fn the_version_that_becomes_active_is_not_archived_meanwhile(server: TestServer) {
+        let owner = server.owner().await;
+        let (template, _) = server.template(&owner, "t").await;
+        for round in 0..ROUNDS {
+            let (version, job) = server.version(&owner, json!({ "template_id": template })).await;
+            server.finish(job, "").await;
+            let (a, b) = tokio::join!(
+                status(&server, &owner, "PATCH", &format!("templates/{template}/versions"), json!({ "id": version })),
+                status(&server, &owner, "POST", &format!("templateversions/{version}/archive"), Value::Null),
+            );
+            assert!(succeeded(a) != succeeded(b), "round {round}: {a} {b}");
+        }
+    }
+
+    async fn nothing_comes_into_an_organization_that_is_deleted_meanwhile(server: TestServer) {
+        let owner = server.owner().await;
+        server.user(&owner, "dev", &[]).await;
+        for round in 0..ROUNDS {
+            let organization = json!({ "name": format!("o{round}") });
+            let made = server.post(&owner, "/api/v2/organizations", organization).await.expect(201);
+            let path = format!("organizations/{}", made["id"].as_str().unwrap());
+            let add = async || match round % 2 {
+                0 => status(&server, &owner, "POST", &format!("{path}/members/dev"), Value::Null).await,
+                _ => {
+                    let key = json!({ "name": "k", "tags": {} });
+                    status(&server, &owner, "POST", &format!("{path}/provisionerkeys"), key).await
+                }
+            };
+            let (a, b) = tokio::join!(status(&server, &owner, "DELETE", &path, Value::Null), add());
+            assert!(succeeded(a) != succeeded(b), "round {round}: {a} {b}");
+        }
+    }
+}
