@@ -69,3 +69,31 @@ fn size_is_bounded() {
     }
     assert!(text(&value).len() < 3000);
 }
+
+#[test]
+fn a_value_between_two_numbers_becomes_the_even_one() {
+    // Here the numbers are two apart.
+    let base = BigUint::from(1u32) << LITERAL_PRECISION;
+    for (lower, even) in [(0u32, 0u32), (2, 4), (4, 4), (6, 8)] {
+        let (between, lower, upper) = (&base + lower + 1u32, &base + lower, &base + lower + 2u32);
+        let even = &base + even;
+        for (written, want) in [
+            (format!("{between}"), &even),
+            (format!("{between}.0"), &even),
+            (format!("{between}000e-3"), &even),
+            (format!("{lower}.9"), &lower),
+            (format!("{between}.1"), &upper),
+        ] {
+            assert_eq!(number(&written).compare(&number(&want.to_string())), Ordering::Equal, "{written}");
+        }
+    }
+}
+
+#[test]
+fn the_longest_text_of_a_number_is_read() {
+    let parse = |size: usize| {
+        Number::parse(&format!("-007.{}", "3".repeat(size - 1)), &Budget::new()).map(|number| text(&number))
+    };
+    assert!(parse(MAX_TEXT_SIZE).unwrap().starts_with("-7.33333"));
+    assert!(parse(MAX_TEXT_SIZE + 1).is_err());
+}

@@ -35,3 +35,24 @@ impl CallPermit {
         self.permit = None;
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use futures_util::FutureExt as _;
+
+    use super::*;
+
+    #[tokio::test]
+    async fn who_released_its_permit_waits_for_another() {
+        let semaphore = Arc::new(Semaphore::new(1));
+        let granted = Arc::clone(&semaphore).acquire_owned().await.unwrap();
+        let mut first = CallPermit::new(Arc::clone(&semaphore), granted);
+        first.acquire().now_or_never().expect("it has one");
+        first.release();
+        let mut second = CallPermit { semaphore, permit: None };
+        second.acquire().now_or_never().expect("the permit is free");
+        assert!(first.acquire().now_or_never().is_none());
+        second.release();
+        first.acquire().now_or_never().expect("the permit is free again");
+    }
+}

@@ -269,6 +269,36 @@ async fn late_packets_of_an_answered_call_do_not_reach_the_next_one() {
     assert_eq!(shape(&packets), [answer(1), answer(2)].concat());
 }
 
+/// Later versions may add kinds for the control of a call.
+#[tokio::test]
+async fn control_packets_of_unknown_kinds_are_ignored() {
+    let unknown = Kind(60);
+    let mut request = Vec::new();
+    let message = prost::Message::encode_to_vec(&update("job", 3));
+    frame::encode(&mut request, unknown, true, (1, 1), b"before");
+    frame::encode(&mut request, Kind::INVOKE, false, (1, 2), rpc::UPDATE_JOB.as_bytes());
+    frame::encode(&mut request, unknown, true, (1, 3), b"within");
+    frame::encode(&mut request, Kind::MESSAGE, false, (1, 4), &message);
+    frame::encode(&mut request, Kind::CLOSE_SEND, false, (1, 5), b"");
+    let packets = answer_of(&Script::new(None), &request, 2).await;
+    assert_eq!(shape(&packets), [(Kind::MESSAGE, 1, 1), (Kind::CLOSE_SEND, 1, 2)]);
+    // Without that mark an unknown kind ends the connection.
+    let mut request = Vec::new();
+    frame::encode(&mut request, Kind::INVOKE, false, (1, 1), rpc::UPDATE_JOB.as_bytes());
+    frame::encode(&mut request, unknown, false, (1, 2), b"within");
+    assert!(
+        answer(&Script::new(None), &request, false).await.iter().all(|packet| packet.kind != Kind::MESSAGE)
+    );
+
+    let (near, mut far) = tokio::io::duplex(1024);
+    let mut answer = Vec::new();
+    frame::encode(&mut answer, unknown, true, (1, 1), b"within");
+    frame::encode(&mut answer, Kind::MESSAGE, false, (1, 2), b"");
+    far.write_all(&answer).await.unwrap();
+    let received = timeout(LONG, Call::new(near, "/x").recv::<Empty>()).await.unwrap();
+    assert!(matches!(received, Ok(Some(_))), "{received:?}");
+}
+
 /// The daemon must not try again what the server refused, so the refusal counts and not the broken pipe behind it.
 #[tokio::test]
 async fn the_peers_error_is_reported_when_the_request_could_not_be_written() {
@@ -292,6 +322,37 @@ async fn the_peers_error_is_reported_when_the_request_could_not_be_written() {
                 )
             }
             None => assert!(matches!(&outcome, Err(drpc::Error::Lost(_))), "{outcome:?}"),
+        }
+    }
+}
+
+/// Each way in which a peer can end an answer has an outcome of its own, and nothing comes after it.
+#[tokio::test]
+async fn a_caller_learns_how_the_peer_ended_the_answer() {
+    let refusal = Status::new("you do not own this job").encode();
+    for (kind, data) in [
+        (Kind::CLOSE, &b""[..]),
+        (Kind::CLOSE_SEND, b""),
+        (Kind::ERROR, &refusal),
+        (Kind::CANCEL, b""),
+        (Kind::INVOKE, b"/x"),
+    ] {
+        let (near, mut far) = tokio::io::duplex(1024);
+        let mut answer = Vec::new();
+        frame::encode(&mut answer, kind, false, (1, 1), data);
+        far.write_all(&answer).await.unwrap();
+        let mut call = Call::new(near, "/x");
+        let outcome = timeout(LONG, call.recv::<Empty>()).await.unwrap();
+        let expected = match kind {
+            Kind::CLOSE | Kind::CLOSE_SEND => matches!(outcome, Ok(None)),
+            Kind::ERROR => matches!(outcome, Err(drpc::Error::Refused(_))),
+            Kind::CANCEL => matches!(outcome, Err(drpc::Error::Canceled)),
+            _ => matches!(outcome, Err(drpc::Error::Protocol(_))),
+        };
+        assert!(expected, "{kind:?}: {outcome:?}");
+        if kind != Kind::INVOKE {
+            let after = timeout(LONG, call.recv::<Empty>()).await.unwrap();
+            assert!(matches!(after, Ok(None)), "{kind:?}: {after:?}");
         }
     }
 }

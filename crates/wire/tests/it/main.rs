@@ -11,6 +11,7 @@ mod go_client;
 mod go_mux;
 mod go_server;
 mod growth;
+mod handshake;
 mod harness;
 mod memory;
 mod mux;
