@@ -236,3 +236,39 @@ fn poll_read<T: ByteStream>(
         buffer.filled().len()
     })
 }
+
+#[cfg(test)]
+mod tests {
+    use futures_util::FutureExt as _;
+    use tokio::io::AsyncWriteExt as _;
+
+    use super::*;
+    use crate::budget::Budget;
+
+    #[tokio::test]
+    async fn what_is_buffered_of_a_large_packet_is_reserved() {
+        let mut bytes = Vec::new();
+        frame::encode(&mut bytes, Kind::MESSAGE, false, (1, 1), &vec![7; 300 << 10]);
+        let (near, mut far) = tokio::io::duplex(1 << 20);
+        let budget = Budget::new(10 << 20);
+        let mut packets = PacketStream::new(near, 1);
+        packets.reservation = Some(budget.account(0).reserve());
+
+        let (small, rest) = bytes.split_at(UNRESERVED / 2);
+        far.write_all(small).await.unwrap();
+        assert!(packets.recv().now_or_never().is_none());
+        assert_eq!(budget.used(), 0, "a small packet costs nothing");
+
+        let (large, rest) = rest.split_at(200 << 10);
+        far.write_all(large).await.unwrap();
+        assert!(packets.recv().now_or_never().is_none());
+        let buffered = packets.decoder.buffered();
+        assert!(buffered > 100 << 10, "{buffered}");
+        assert!((buffered..=3 * buffered).contains(&budget.used()), "{} for {buffered}", budget.used());
+
+        far.write_all(rest).await.unwrap();
+        let packet = packets.recv().await.unwrap().unwrap();
+        assert_eq!(packet.data.len(), 300 << 10);
+        assert!(budget.used() >= packet.data.len(), "{}", budget.used());
+    }
+}
