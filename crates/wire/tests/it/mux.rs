@@ -361,6 +361,22 @@ async fn dropping_the_last_session_closes_it() {
 }
 
 #[tokio::test]
+async fn dropping_the_last_session_flushes_what_was_written() {
+    // The connection takes the frames in many parts.
+    let (near, far) = tokio::io::duplex(1024);
+    let client = Session::client(near, Config::default());
+    let server = Session::server(far, Config::default());
+    let mut near = client.open().await.unwrap();
+    near.write_all(&[3; 40_000]).await.unwrap();
+    near.shutdown().await.unwrap();
+    drop((near, client));
+    let mut received = Vec::new();
+    let mut far = timeout(LONG, server.accept()).await.unwrap().unwrap();
+    timeout(LONG, far.read_to_end(&mut received)).await.unwrap().unwrap();
+    assert_eq!(received.len(), 40_000);
+}
+
+#[tokio::test]
 async fn a_flood_of_pings_is_bounded_by_the_reader() {
     let (near, far) = tokio::io::duplex(4096);
     let (mut near, session) = (near, Session::server(far, Config::default()));
