@@ -146,6 +146,8 @@ fn elements_of_unknown_values_are_unknown() {
         "length(data.external.x.list[*])",
         "length(data.external.x.list.*.a)",
         "data.external.x.list[*].a[0]",
+        "length([data.external.x.list][0][*])",
+        "length([data.external.x.list][0].*.a)",
     ] {
         let reason = value("", expression).unwrap_err();
         assert!(matches!(reason, Reason::Unknown(_)), "{expression}: {reason:?}");

@@ -299,6 +299,32 @@ async fn control_packets_of_unknown_kinds_are_ignored() {
     assert!(matches!(received, Ok(Some(_))), "{received:?}");
 }
 
+/// What a caller must not send ends its connection, and the error says what it was.
+#[tokio::test]
+async fn packets_that_belong_to_no_call_or_begin_it_twice_are_violations() {
+    let unknown = Kind(60);
+    for (kinds, expected) in [
+        (&[Kind::MESSAGE][..], "a message comes before its call"),
+        (&[unknown], "a packet has an unknown kind"),
+        (&[Kind::INVOKE, Kind::INVOKE], "a call was made twice"),
+        (&[Kind::INVOKE, Kind::METADATA], "a call was made twice"),
+        (&[Kind::INVOKE, unknown], "a packet has an unknown kind"),
+    ] {
+        let (mut near, far) = tokio::io::duplex(1024);
+        let mut bytes = Vec::new();
+        for (message, kind) in (1..).zip(kinds) {
+            frame::encode(&mut bytes, *kind, false, (1, message), b"");
+        }
+        near.write_all(&bytes).await.unwrap();
+        let mut stream = drpc::server::CallStream::new(Box::new(far));
+        let error = match timeout(LONG, stream.next()).await.unwrap() {
+            Ok(_) => timeout(LONG, stream.recv()).await.unwrap().unwrap_err(),
+            Err(error) => error,
+        };
+        assert!(matches!(error, drpc::Error::Protocol(what) if what == expected), "{kinds:?}: {error:?}");
+    }
+}
+
 /// The daemon must not try again what the server refused, so the refusal counts and not the broken pipe behind it.
 #[tokio::test]
 async fn the_peers_error_is_reported_when_the_request_could_not_be_written() {

@@ -96,8 +96,9 @@ async fn close_codes_end_or_fail_the_reader() {
         other.send(Message::binary("x")).await.unwrap();
         other.close(Some(CloseFrame { code, reason: "".into() })).await.unwrap();
         let mut received = Vec::new();
-        let result = ours.read_to_end(&mut received).await;
-        assert_eq!((received.as_slice(), result.is_ok()), (&b"x"[..], clean), "{code:?}");
+        let result = ours.read_to_end(&mut received).await.map_err(|error| error.kind());
+        let expected = if clean { Ok(1) } else { Err(std::io::ErrorKind::ConnectionAborted) };
+        assert_eq!((received.as_slice(), result), (&b"x"[..], expected), "{code:?}");
     }
 }
 

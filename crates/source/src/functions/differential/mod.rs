@@ -141,6 +141,9 @@ fn generated() -> Vec<String> {
         let (a, b) = (random.one(pools::BRANCHES), random.one(pools::BRANCHES));
         all.push(format!("{} ? {a} : {b}", random.one(&["true", "false"])));
     }
+    for tag in pools::YAML_TAGS {
+        all.extend(pools::YAML_SCALARS.iter().map(|scalar| format!("yamldecode(\"{tag}{scalar}\")")));
+    }
     all.extend(examples::EXAMPLES.iter().map(|&example| example.to_owned()));
     let valid = |text: &String| text.parse::<hcl_edit::expr::Expression>().is_ok();
     all.retain(valid);

@@ -451,6 +451,35 @@ const JSON: &[&str] = &[
     "\"1.0\"",
     "\"1E400\"",
 ];
+pub(super) const YAML_TAGS: &[&str] =
+    &["", "!!int ", "!!float ", "!!bool ", "!!null ", "!!str ", "!!timestamp "];
+
+pub(super) const YAML_SCALARS: &[&str] = &[
+    "1",
+    "-17",
+    "+1",
+    "1_000",
+    "0x1F",
+    "-0x1f",
+    "0o17",
+    "0b101",
+    "-0b1",
+    "017",
+    "1.5",
+    ".5",
+    "1.",
+    "1e3",
+    "0xfffffffffffffffffff",
+    "yes",
+    "FALSE",
+    "n",
+    "~",
+    ".inf",
+    "-.INF",
+    "2020-01-02",
+    "x",
+];
+
 const YAML: &[&str] = &[
     "\"a: 1\\nb: [x, 'yes', yes, No, on, OFF]\\n\"",
     "\"- 0x1F\\n- 0o17\\n- 017\\n- 1_000\\n- 0b11\\n- -0x1\"",
