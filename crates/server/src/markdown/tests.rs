@@ -45,11 +45,11 @@ fn hostile_descriptions_end_soon_and_without_a_deep_recursion() {
         "\\",
         "\t",
     ] {
-        let many = piece.repeat(super::LONGEST / piece.len());
+        let many = piece.repeat(super::MAX_MARKDOWN_BYTES / piece.len());
         let text = plain_text(&many);
         assert!(text.len() <= 10 * many.len(), "{piece:?}");
     }
-    let long = "*".repeat(super::LONGEST + 1);
+    let long = "*".repeat(super::MAX_MARKDOWN_BYTES + 1);
     assert_eq!(plain_text(&long), long);
     let deep = format!("{}a", "> ".repeat(200));
     assert_eq!(plain_text(&deep), deep);

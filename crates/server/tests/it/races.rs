@@ -1,12 +1,14 @@
 //! Two requests at once, of which one removes what the other relies on. At most one of them may succeed.
 
+use std::fmt::Display;
+
 use serde_json::{Value, json};
 
 use crate::harness::{TestServer, on_both_engines};
 
 const ROUNDS: usize = 6;
 
-async fn status(server: &TestServer, by: &str, method: &str, path: &str, body: Value) -> u16 {
+async fn status(server: &TestServer, by: &str, method: &str, path: impl Display, body: Value) -> u16 {
     server.ask(by, method.parse().unwrap(), &format!("/api/v2/{path}"), body).await.status.as_u16()
 }
 
@@ -23,8 +25,8 @@ on_both_engines! {
             let by_one = server.user(&first, &one, &["owner"]).await;
             let by_two = server.user(&first, &two, &["owner"]).await;
             let take = async |by: &str, name: &str| match round % 2 {
-                0 => status(&server, by, "PUT", &format!("users/{name}/roles"), json!({ "roles": [] })).await,
-                _ => status(&server, by, "DELETE", &format!("users/{name}"), Value::Null).await,
+                0 => status(&server, by, "PUT", format!("users/{name}/roles"), json!({ "roles": [] })).await,
+                _ => status(&server, by, "DELETE", format!("users/{name}"), Value::Null).await,
             };
             let (a, b) = tokio::join!(take(&by_one, &two), take(&by_two, &one));
             assert!(succeeded(a) != succeeded(b), "round {round}: {a} {b}");
@@ -37,7 +39,7 @@ on_both_engines! {
             let (template, _) = server.template(&owner, &format!("t{round}")).await;
             let workspace = json!({ "name": format!("w{round}"), "template_id": template });
             let (a, b) = tokio::join!(
-                status(&server, &owner, "DELETE", &format!("templates/{template}"), Value::Null),
+                status(&server, &owner, "DELETE", format!("templates/{template}"), Value::Null),
                 status(&server, &owner, "POST", "users/me/workspaces", workspace),
             );
             assert!(succeeded(a) != succeeded(b), "round {round}: {a} {b}");
@@ -52,7 +54,7 @@ on_both_engines! {
             server.user(&owner, &name, &[]).await;
             let path = format!("users/{name}/workspaces");
             let (a, b) = tokio::join!(
-                status(&server, &owner, "DELETE", &format!("users/{name}"), Value::Null),
+                status(&server, &owner, "DELETE", format!("users/{name}"), Value::Null),
                 status(&server, &owner, "POST", &path, json!({ "name": "w", "template_id": template })),
             );
             assert!(succeeded(a) != succeeded(b), "round {round}: {a} {b}");
@@ -66,8 +68,8 @@ on_both_engines! {
             let (version, job) = server.version(&owner, json!({ "template_id": template })).await;
             server.finish(job, "").await;
             let (a, b) = tokio::join!(
-                status(&server, &owner, "PATCH", &format!("templates/{template}/versions"), json!({ "id": version })),
-                status(&server, &owner, "POST", &format!("templateversions/{version}/archive"), Value::Null),
+                status(&server, &owner, "PATCH", format!("templates/{template}/versions"), json!({ "id": version })),
+                status(&server, &owner, "POST", format!("templateversions/{version}/archive"), Value::Null),
             );
             assert!(succeeded(a) != succeeded(b), "round {round}: {a} {b}");
         }
@@ -81,10 +83,10 @@ on_both_engines! {
             let made = server.post(&owner, "/api/v2/organizations", organization).await.expect(201);
             let path = format!("organizations/{}", made["id"].as_str().unwrap());
             let add = async || match round % 2 {
-                0 => status(&server, &owner, "POST", &format!("{path}/members/dev"), Value::Null).await,
+                0 => status(&server, &owner, "POST", format!("{path}/members/dev"), Value::Null).await,
                 _ => {
                     let key = json!({ "name": "k", "tags": {} });
-                    status(&server, &owner, "POST", &format!("{path}/provisionerkeys"), key).await
+                    status(&server, &owner, "POST", format!("{path}/provisionerkeys"), key).await
                 }
             };
             let (a, b) = tokio::join!(status(&server, &owner, "DELETE", &path, Value::Null), add());

@@ -168,7 +168,7 @@ async fn new_tag_sets_are_seen_by_readers_in_order(fixture: Fixture) {
         }
         tokio::task::yield_now().await;
     }
-    let total = i64::try_from(WRITERS * SETS_PER_WRITER / 2 + WRITERS / 2 * JOBS_PER_CLAIMER / 2).unwrap();
+    let total = i64::try_from(WRITERS * SETS_PER_WRITER / 2 + WRITERS / 2 * SETS_PER_WRITER / 2).unwrap();
     assert_eq!(seen, (1..=total).collect::<Vec<_>>());
 }
 

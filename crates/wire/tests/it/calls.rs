@@ -295,7 +295,7 @@ async fn control_packets_of_unknown_kinds_are_ignored() {
     frame::encode(&mut answer, unknown, true, (1, 1), b"within");
     frame::encode(&mut answer, Kind::MESSAGE, false, (1, 2), b"");
     far.write_all(&answer).await.unwrap();
-    let received = timeout(LONG, Call::new(near, "/x").recv::<Empty>()).await.unwrap();
+    let received = timeout(WAIT_LIMIT, Call::new(near, "/x").recv::<Empty>()).await.unwrap();
     assert!(matches!(received, Ok(Some(_))), "{received:?}");
 }
 
@@ -317,8 +317,8 @@ async fn packets_that_belong_to_no_call_or_begin_it_twice_are_violations() {
         }
         near.write_all(&bytes).await.unwrap();
         let mut stream = drpc::server::CallStream::new(Box::new(far));
-        let error = match timeout(LONG, stream.next()).await.unwrap() {
-            Ok(_) => timeout(LONG, stream.recv()).await.unwrap().unwrap_err(),
+        let error = match timeout(WAIT_LIMIT, stream.next()).await.unwrap() {
+            Ok(_) => timeout(WAIT_LIMIT, stream.recv()).await.unwrap().unwrap_err(),
             Err(error) => error,
         };
         assert!(matches!(error, drpc::Error::Protocol(what) if what == expected), "{kinds:?}: {error:?}");
@@ -368,7 +368,7 @@ async fn a_caller_learns_how_the_peer_ended_the_answer() {
         frame::encode(&mut answer, kind, false, (1, 1), data);
         far.write_all(&answer).await.unwrap();
         let mut call = Call::new(near, "/x");
-        let outcome = timeout(LONG, call.recv::<Empty>()).await.unwrap();
+        let outcome = timeout(WAIT_LIMIT, call.recv::<Empty>()).await.unwrap();
         let expected = match kind {
             Kind::CLOSE | Kind::CLOSE_SEND => matches!(outcome, Ok(None)),
             Kind::ERROR => matches!(outcome, Err(drpc::Error::Refused(_))),
@@ -377,7 +377,7 @@ async fn a_caller_learns_how_the_peer_ended_the_answer() {
         };
         assert!(expected, "{kind:?}: {outcome:?}");
         if kind != Kind::INVOKE {
-            let after = timeout(LONG, call.recv::<Empty>()).await.unwrap();
+            let after = timeout(WAIT_LIMIT, call.recv::<Empty>()).await.unwrap();
             assert!(matches!(after, Ok(None)), "{kind:?}: {after:?}");
         }
     }

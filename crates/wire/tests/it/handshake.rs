@@ -9,7 +9,7 @@ use tokio::time::timeout;
 use tokio_tungstenite::accept_hdr_async;
 use tokio_tungstenite::tungstenite::handshake::server::{ErrorResponse, Request, Response};
 
-const LONG: Duration = Duration::from_secs(20);
+const WAIT_LIMIT: Duration = Duration::from_secs(20);
 
 /// Upgrades with a peer that answers with these bytes, and ends.
 async fn upgrade(answer: &[u8]) -> Error {
@@ -17,7 +17,7 @@ async fn upgrade(answer: &[u8]) -> Error {
     far.write_all(answer).await.unwrap();
     far.shutdown().await.unwrap();
     let uri = Uri::from_static("ws://server.example/path");
-    timeout(LONG, client(near, &uri, &HeaderMap::new())).await.unwrap().unwrap_err()
+    timeout(WAIT_LIMIT, client(near, &uri, &HeaderMap::new())).await.unwrap().unwrap_err()
 }
 
 #[tokio::test]
@@ -35,7 +35,7 @@ async fn another_implementation_accepts_the_request_and_bytes_follow() {
     });
     let uri = Uri::from_static("ws://server.example:81/path?version=1");
     let headers = HeaderMap::from_iter([(http::header::AUTHORIZATION, HeaderValue::from_static("a key"))]);
-    let mut ours = timeout(LONG, client(near, &uri, &headers)).await.unwrap().unwrap();
+    let mut ours = timeout(WAIT_LIMIT, client(near, &uri, &headers)).await.unwrap().unwrap();
     let ((path, headers), mut other) = serving.await.unwrap();
     assert_eq!(path, "/path?version=1");
     assert_eq!(
@@ -44,7 +44,7 @@ async fn another_implementation_accepts_the_request_and_bytes_follow() {
     );
     futures_util::SinkExt::send(&mut other, "bytes".as_bytes().to_vec().into()).await.unwrap();
     let mut received = [0; 5];
-    timeout(LONG, ours.read_exact(&mut received)).await.unwrap().unwrap();
+    timeout(WAIT_LIMIT, ours.read_exact(&mut received)).await.unwrap().unwrap();
     assert_eq!(&received, b"bytes");
 }
 

@@ -371,8 +371,8 @@ async fn dropping_the_last_session_flushes_what_was_written() {
     near.shutdown().await.unwrap();
     drop((near, client));
     let mut received = Vec::new();
-    let mut far = timeout(LONG, server.accept()).await.unwrap().unwrap();
-    timeout(LONG, far.read_to_end(&mut received)).await.unwrap().unwrap();
+    let mut far = timeout(WAIT_LIMIT, server.accept()).await.unwrap().unwrap();
+    timeout(WAIT_LIMIT, far.read_to_end(&mut received)).await.unwrap().unwrap();
     assert_eq!(received.len(), 40_000);
 }
 
