@@ -60,7 +60,7 @@ async fn refusal(
         "UpdateJob" => {
             let request = UpdateJobRequest {
                 job_id,
-                logs: vec![super::line("forged")],
+                logs: vec![line("forged")],
                 readme: b"forged".as_slice().into(),
                 ..UpdateJobRequest::default()
             };
@@ -106,7 +106,7 @@ async fn refusal(
                 job_id,
                 token: token.clone(),
                 first_sequence: 1,
-                lines: vec![super::line("forged")],
+                lines: vec![line("forged")],
             };
             connection.ext.logs(&request).await.err().map(|error| error.to_string())
         }
