@@ -18,9 +18,9 @@ const UNKNOWN_HOLDER: &str = "another server";
 const MAX_PID_BYTES: u64 = 32;
 /// How long a lock of another process is tried again. A server that was killed while it started a program leaves a child that
 /// has the lock until it runs this program.
-const LONGEST_WAIT: Duration = Duration::from_secs(1);
+const MAX_WAIT: Duration = Duration::from_secs(1);
 /// Between two attempts.
-const PAUSE: Duration = Duration::from_millis(10);
+const RETRY_DELAY: Duration = Duration::from_millis(10);
 
 /// The locks, until it is dropped. The database must be closed before.
 #[derive(Debug)]
@@ -33,9 +33,9 @@ pub(crate) struct Lock {
 impl Lock {
     /// Locks an existing data directory, with the database if there is one.
     pub(crate) fn take(directory: &Path) -> anyhow::Result<Self> {
-        let until = Instant::now() + LONGEST_WAIT;
+        let until = Instant::now() + MAX_WAIT;
         Self::take_with(directory, &mut || {
-            std::thread::sleep(PAUSE);
+            std::thread::sleep(RETRY_DELAY);
             Instant::now() < until
         })
     }
