@@ -1,4 +1,4 @@
-//! `coder delete`
+//! Deletes a workspace: `coder delete`.
 
 use coder_api::builds::{CreateWorkspaceBuildRequest, Transition};
 

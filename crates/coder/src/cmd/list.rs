@@ -1,4 +1,4 @@
-//! `coder list`
+//! Lists workspaces: `coder list`.
 
 use coder_api::builds::WorkspaceStatus;
 use coder_api::workspaces::Workspace;

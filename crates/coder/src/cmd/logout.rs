@@ -1,4 +1,4 @@
-//! `coder logout`
+//! Deletes the session at the server and on this machine: `coder logout`.
 
 use crate::context::Context;
 use crate::remote;

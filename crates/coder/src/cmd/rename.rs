@@ -1,4 +1,4 @@
-//! `coder rename`
+//! Renames a workspace: `coder rename`.
 
 use crate::context::Context;
 use crate::remote;

@@ -1,4 +1,4 @@
-//! `coder restart`
+//! Stops a workspace and starts it again: `coder restart`.
 
 use coder_api::builds::{CreateWorkspaceBuildRequest, Transition};
 

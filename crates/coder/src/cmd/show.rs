@@ -1,4 +1,4 @@
-//! `coder show`
+//! Shows the resources and agents of a workspace: `coder show`.
 
 use coder_api::jobs::Status;
 

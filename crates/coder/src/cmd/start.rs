@@ -1,4 +1,4 @@
-//! `coder start`; `coder restart` uses its parts.
+//! Starts a workspace: `coder start`. `coder restart` uses parts of it.
 
 use coder_api::builds::{CreateWorkspaceBuildRequest, Reason, Transition, WorkspaceBuild, WorkspaceStatus};
 use coder_api::client::Client;

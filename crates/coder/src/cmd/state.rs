@@ -1,4 +1,4 @@
-//! `coder state pull|push`
+//! Reads and replaces the Terraform state of a workspace: `coder state pull|push`.
 
 use std::collections::BTreeMap;
 use std::fs;

@@ -1,4 +1,4 @@
-//! `coder stop`
+//! Stops a workspace: `coder stop`.
 
 use coder_api::builds::{CreateWorkspaceBuildRequest, Transition};
 

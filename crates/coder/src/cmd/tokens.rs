@@ -1,4 +1,4 @@
-//! `coder tokens create|list|view|remove`
+//! Creates, lists, shows and deletes API tokens: `coder tokens create|list|view|remove`.
 
 use std::time::Duration;
 

@@ -1,4 +1,4 @@
-//! `coder version`
+//! Shows the version of this program: `coder version`.
 
 use serde::Serialize;
 

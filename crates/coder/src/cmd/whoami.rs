@@ -1,4 +1,4 @@
-//! `coder whoami`
+//! Shows the signed-in user and server: `coder whoami`.
 
 use std::collections::BTreeMap;
 

@@ -1,4 +1,4 @@
-//! `coder exp terraform convert`
+//! Converts Terraform's output into provisioner resources: `coder exp terraform convert`.
 
 use std::io::Read as _;
 use std::path::{Path, PathBuf};

@@ -1,4 +1,4 @@
-//! `coder organizations create|edit|delete`
+//! Creates, edits and deletes organizations: `coder organizations create|edit|delete`.
 
 use anyhow::{bail, ensure};
 use coder_api::organizations::{CreateOrganizationRequest, UpdateOrganizationRequest};

@@ -1,4 +1,4 @@
-//! `coder organizations members list|add|remove|edit-roles`
+//! Manages members of an organization: `coder organizations members list|add|remove|edit-roles`.
 
 use coder_api::organizations::MemberWithUserData;
 

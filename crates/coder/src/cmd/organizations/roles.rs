@@ -1,4 +1,4 @@
-//! `coder organizations roles show`
+//! Shows the roles of an organization: `coder organizations roles show`.
 
 use coder_api::users::{AssignableRole, Permission};
 

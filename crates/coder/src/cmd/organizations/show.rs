@@ -1,4 +1,4 @@
-//! `coder organizations show|list`
+//! Shows organizations: `coder organizations show|list`.
 
 use coder_api::organizations::Organization;
 

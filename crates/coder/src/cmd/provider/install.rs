@@ -1,4 +1,4 @@
-//! `coder provider install`
+//! Makes a mirror that offers the built-in provider: `coder provider install`.
 
 use std::fs;
 use std::io::ErrorKind;

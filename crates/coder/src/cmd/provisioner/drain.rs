@@ -1,4 +1,4 @@
-//! `coder provisioner drain` and `coder provisioner undrain`
+//! Takes daemons out of work and puts them back: `coder provisioner drain|undrain`.
 
 use anyhow::Context as _;
 

@@ -1,4 +1,4 @@
-//! `coder provisioner jobs list|cancel`
+//! Lists and cancels provisioner jobs: `coder provisioner jobs list|cancel`.
 
 use anyhow::Context as _;
 use coder_api::client::{Client, JobFilter};

@@ -1,4 +1,4 @@
-//! `coder provisioner keys create|list|update|rotate|delete`
+//! Manages provisioner keys: `coder provisioner keys create|list|update|rotate|delete`.
 
 use std::collections::BTreeMap;
 use std::time::Duration;

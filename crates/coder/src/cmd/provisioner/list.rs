@@ -1,4 +1,4 @@
-//! `coder provisioner list`
+//! Lists provisioner daemons: `coder provisioner list`.
 
 use std::time::Duration;
 

@@ -1,4 +1,4 @@
-//! `coder schedule start`, `stop` and `extend`.
+//! Changes when a workspace starts and stops: `coder schedule start|stop|extend`.
 
 use std::time::Duration;
 

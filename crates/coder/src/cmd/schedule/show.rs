@@ -1,4 +1,4 @@
-//! `coder schedule show`
+//! Shows when workspaces start and stop: `coder schedule show`.
 
 use coder_api::Timestamp;
 use coder_api::builds::{Transition, WorkspaceStatus};

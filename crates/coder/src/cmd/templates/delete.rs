@@ -1,4 +1,4 @@
-//! `coder templates delete`
+//! Deletes templates: `coder templates delete`.
 
 use crate::context::Context;
 use crate::terminal::prompt;

@@ -1,4 +1,4 @@
-//! `coder templates list`
+//! Lists templates: `coder templates list`.
 
 use std::time::Duration;
 

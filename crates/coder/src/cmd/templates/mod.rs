@@ -1,4 +1,4 @@
-//! `coder templates …`
+//! The commands for templates: `coder templates …`.
 
 mod archive;
 #[cfg(feature = "server")]

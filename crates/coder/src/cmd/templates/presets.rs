@@ -1,4 +1,4 @@
-//! `coder templates presets list`
+//! Lists the presets of a template version: `coder templates presets list`.
 
 use coder_api::versions::Preset;
 use serde::Serialize;

@@ -1,4 +1,4 @@
-//! `coder users suspend|activate|delete`
+//! Suspends, activates and deletes users: `coder users suspend|activate|delete`.
 
 use coder_api::users::{User, UserStatus};
 

@@ -1,4 +1,4 @@
-//! `coder users create`
+//! Creates a user: `coder users create`.
 
 use coder_api::users::{CreateUserRequest, LoginType};
 use coder_domain::key::random_text;

@@ -1,4 +1,4 @@
-//! `coder users list`
+//! Lists users: `coder users list`.
 
 use coder_api::users::User;
 

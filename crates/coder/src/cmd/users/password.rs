@@ -1,4 +1,4 @@
-//! `coder users reset-password`
+//! Sets the password of a user: `coder users reset-password`.
 
 use coder_api::paths;
 use coder_api::users::UpdatePasswordRequest;

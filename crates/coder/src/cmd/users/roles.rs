@@ -1,4 +1,4 @@
-//! `coder users edit-roles`
+//! Replaces the roles of a user: `coder users edit-roles`.
 
 use anyhow::{bail, ensure};
 

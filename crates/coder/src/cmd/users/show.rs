@@ -1,4 +1,4 @@
-//! `coder users show`
+//! Shows one user: `coder users show`.
 
 use super::role_names;
 use crate::context::Context;
