@@ -87,7 +87,7 @@ pub struct CreateWorkspaceBuildRequest {
     /// None for no preset; written as the zero UUID.
     #[serde(default, with = "json::nil_as_none")]
     pub template_version_preset_id: Option<PresetId>,
-    /// One for which [`Reason::may_be_requested`] holds.
+    /// One for which [`BuildReason::may_be_requested`] holds.
     #[serde(default, deserialize_with = "json::optional_enum", skip_serializing_if = "Option::is_none")]
     pub reason: Option<Reason>,
 }

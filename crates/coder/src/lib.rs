@@ -81,7 +81,7 @@ fn finish(result: anyhow::Result<()>, facts: &Facts) -> Exit {
     }
 }
 
-/// Help and the version go to standard output and are no failure; a wrong command line is failure 1, as in the official
+/// Help and the version go to standard output and are not a failure; a wrong command line is failure 1, as in the official
 /// program.
 fn usage(error: &clap::Error) -> Exit {
     let words = std::env::args_os();

@@ -58,7 +58,7 @@ impl Directory {
         self.write(SESSION, token.expose())
     }
 
-    /// Deletes the session. Missing files are no error. The URL stays, so that `coder login` without arguments uses it
+    /// Deletes the session. Missing files are not an error. The URL stays, so that `coder login` without arguments uses it
     /// again.
     pub(crate) fn forget(&self) -> anyhow::Result<()> {
         let Some(directory) = &self.path else { return Ok(()) };

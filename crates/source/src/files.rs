@@ -25,7 +25,7 @@ pub struct SourceName<'n> {
 }
 
 impl<'n> SourceName<'n> {
-    /// None for other files; hidden files and backups of editors are no configuration.
+    /// None for other files; hidden files and backups of editors are not configuration.
     #[must_use]
     pub fn parse(name: &'n str) -> Option<Self> {
         let (rest, is_json) = name.strip_suffix(".json").map_or((name, false), |rest| (rest, true));
@@ -108,7 +108,7 @@ mod tests {
         ];
         let read = |dialect| configuration_files(dialect, names.map(str::to_owned));
         assert_eq!(read(Dialect::Terraform), ["a.tf", "b.tf", "c.tf.json", "override.tf"]);
-        // A JSON file is no counterpart of an HCL file.
+        // A JSON file is not a counterpart of an HCL file.
         let expected = ["a.tofu", "b.tf", "c.tf.json", "c.tofu", "z.tofu.json", "override.tofu"];
         assert_eq!(read(Dialect::OpenTofu), expected);
     }

@@ -46,7 +46,7 @@ impl Template {
     /// Reads a tar or a zip. A template with OpenTofu's own files is read as OpenTofu reads it ([`files`]).
     ///
     /// # Errors
-    /// [`ReadError`]. Files with invalid configuration are no error: see [`Self::invalid_files`].
+    /// [`ReadError`]. Files with invalid configuration are not an error: see [`Self::invalid_files`].
     pub fn read(bytes: &[u8], mimetype: &str) -> Result<Self, ReadError> {
         Self::read_from(bytes, mimetype)
     }

@@ -16,7 +16,7 @@ const MAX_WORK: u64 = 400_000_000;
 /// How often a key may be repeated in one object; each repetition adds a level of parentheses.
 const MAX_REPEATS: usize = 20;
 
-/// Why a text is no configuration.
+/// Why a text is not a configuration.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("line {line}: {message}")]
 pub struct SyntaxError {
@@ -47,7 +47,7 @@ impl Default for ParseBudget {
 /// Parses a file.
 ///
 /// # Errors
-/// [`SyntaxError`] when the text is no configuration, or when parsing it would take too long.
+/// [`SyntaxError`] when the text is not a configuration, or when parsing it would take too long.
 pub fn parse<'t>(text: &'t str, budget: &mut ParseBudget) -> Result<Parsed<'t>, SyntaxError> {
     let found = scan(text.as_bytes());
     let left = budget.0.checked_sub(found.work);

@@ -2,7 +2,7 @@
 
 use crate::zone;
 
-/// Why a text is no cron expression.
+/// Why a text is not a cron expression.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub(crate) enum Error {
     #[error("expected {expected} fields, found {found}")]

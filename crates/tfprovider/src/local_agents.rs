@@ -25,7 +25,7 @@ pub trait LocalAgents: Send + Sync + 'static {
     /// Whether an agent of a workspace was started and not stopped.
     fn is_running(&self, workspace: Uuid, agent: Uuid) -> bool;
 
-    /// Stops an agent and waits for its end. An agent that does not run is no error.
+    /// Stops an agent and waits for its end. An agent that does not run is not an error.
     fn stop(&self, workspace: Uuid, agent: Uuid) -> BoxedFuture<'_, ()>;
 }
 

@@ -10,7 +10,7 @@ const MAX_DEPTH: usize = 32;
 /// The extension a value that is unknown and refined by some facts travels as.
 const REFINED_UNKNOWN: u8 = 12;
 
-/// Why bytes are no value.
+/// Why bytes are not a value.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub(crate) enum Error {
     #[error("a value ends too early")]

@@ -2,7 +2,7 @@
 
 use std::fmt;
 
-/// Why a string is no URL reference.
+/// Why a string is not a URL reference.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub(crate) enum Error {
     #[error("it contains a control character")]

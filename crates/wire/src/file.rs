@@ -22,10 +22,10 @@ pub struct File {
     pub data: Bytes,
 }
 
-/// Why messages are no transfer of a file.
+/// Why messages are not a transfer of a file.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum Error {
-    /// The announced hash is no SHA-256.
+    /// The announced hash is not a SHA-256.
     #[error("the file's hash has {0} bytes instead of 32")]
     HashLength(usize),
     /// A size that no file has, or one above the limit.

@@ -12,7 +12,7 @@ pub trait Transfer: Sized {
     type Message: Request;
     /// What the first message announces.
     type Header;
-    /// Why the messages are no such transfer.
+    /// Why the messages are not such a transfer.
     type Error: std::error::Error + 'static;
 
     /// The error of a transfer whose messages end before the content is complete.
@@ -21,7 +21,7 @@ pub trait Transfer: Sized {
     /// Starts the transfer with its first message. The content may have at most `limit` bytes.
     ///
     /// # Errors
-    /// The message is no acceptable header.
+    /// The message is not an acceptable header.
     fn begin(message: Self::Message, limit: usize) -> Result<(Self, Self::Header), Self::Error>;
 
     /// Returns the content of the next message.

@@ -1,6 +1,6 @@
 //! Import circles: groups of files of one crate that reach each other through what they import.
 //!
-//! An import counts from the file that names an item to the file that defines it. Re-exports are followed and are no imports of
+//! An import counts from the file that names an item to the file that defines it. Re-exports are followed and are not imports of
 //! their own. What a module and its own submodules take from each other does not count: they are one unit. Tests, generated files
 //! and the definitions of macros are left out; the arguments of macros count.
 

@@ -176,7 +176,7 @@ impl Finder {
         for captures in self.rule.captures_iter(&prose.text) {
             let (rule, prefix) = (captures.get_match(), &captures[1]);
             let line = prose.line(rule.start());
-            // Elsewhere than in comments an unknown word before a number is no rule.
+            // Elsewhere than in comments an unknown word before a number is not a rule.
             let is_cited =
                 specifications.has_prefix(prefix) || (prose.is_comment(line) && !STANDARDS.contains(&prefix));
             if is_cited && !specifications.has_rule(rule.as_str()) {

@@ -327,8 +327,6 @@ async fn pump(from: Option<impl AsyncRead + Unpin>, to: &mut (impl AsyncWrite + 
     }
 }
 
-/// Copies from a terminal. After the program's end, processes in the background may keep it open; what the program itself has printed is
-/// there then.
 async fn pump_terminal(
     mut from: impl AsyncRead + Unpin,
     to: &mut (impl AsyncWrite + Unpin),

@@ -220,7 +220,7 @@ fn container_cpu(root: &Path) -> Option<Stat> {
         let text = read("cpu.stat")?;
         text.lines().find_map(|line| line.strip_prefix("usage_usec ")?.trim().parse::<u64>().ok())
     };
-    // The root of the hierarchy has no such file: this is no container.
+    // The root of the hierarchy has no such file: this is not a container.
     let limit = read("cpu.max")?;
     let (began, before) = (Instant::now(), used()?);
     std::thread::sleep(SAMPLE_TIME);

@@ -50,7 +50,7 @@ pub(crate) enum Error {
         #[source]
         source: io::Error,
     },
-    /// A pattern that is no regular expression.
+    /// A pattern that is not a regular expression.
     #[error("invalid log filter {pattern:?}")]
     Filter {
         pattern: String,

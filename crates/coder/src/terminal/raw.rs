@@ -8,7 +8,7 @@ use rustix::termios::{OptionalActions, Termios, tcgetattr, tcgetwinsize, tcsetat
 pub(crate) struct RawMode(Termios);
 
 impl RawMode {
-    /// Changes the mode; none when standard input is no terminal.
+    /// Changes the mode; none when standard input is not a terminal.
     ///
     /// # Errors
     /// When the terminal refuses.

@@ -38,7 +38,7 @@ impl<'a> PathAddress<'a> {
         after_at(path).is_some()
     }
 
-    /// Reads a path as it was sent, escapes included; none when it is no app's and no terminal's.
+    /// Reads a path as it was sent, escapes included; none when it belongs to neither an app nor a terminal.
     #[must_use]
     pub fn parse(path: &'a str) -> Option<Self> {
         let inner = after_at(path)?;

@@ -31,7 +31,7 @@ impl SharingLevel {
     }
 }
 
-/// The word is no sharing level.
+/// The word is not a sharing level.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("unknown sharing level")]
 pub struct UnknownLevel;

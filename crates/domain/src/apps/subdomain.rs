@@ -18,7 +18,7 @@ pub struct SubdomainName {
     pub user: String,
 }
 
-/// The label is no app's.
+/// The label does not belong to an app.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum InvalidSubdomain {
     /// Another number of parts.

@@ -12,7 +12,7 @@ pub struct WildcardHost {
     port: Option<u16>,
 }
 
-/// The text is no wildcard host.
+/// The text is not a wildcard host.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum InvalidWildcard {
     #[error("give a host name without a scheme, such as *.apps.example.com")]

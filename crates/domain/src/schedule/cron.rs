@@ -18,7 +18,7 @@ const MAX_BYTES: usize = 256;
 /// Days as names, from Sunday.
 const DAYS: [&str; 7] = ["Sun", "Mon", "Tue", "Wed", "Thu", "Fri", "Sat"];
 
-/// Why a text is no schedule.
+/// Why a text is not a schedule.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum Error {
     #[error(
@@ -56,7 +56,7 @@ impl Schedule {
     /// Reads the schedule of a workspace: any minutes, hours and days of the week.
     ///
     /// # Errors
-    /// The text is no such schedule.
+    /// The text cannot be read as one.
     pub fn weekly(text: &str) -> Result<Self, Error> {
         if text.len() > MAX_BYTES {
             return Err(Error::Fields);
@@ -87,7 +87,7 @@ impl Schedule {
     /// Reads the begin of the quiet hours: one time, every day.
     ///
     /// # Errors
-    /// The text is no such schedule.
+    /// The text cannot be read as one.
     pub fn daily(text: &str) -> Result<Self, Error> {
         let schedule = Self::weekly(text)?;
         let is_number = |text: &str| text.parse::<u8>().is_ok();

@@ -74,7 +74,7 @@ impl Pass<'_> {
                 Finding::no(DAEMONS, "NotConnected", format!("{connected} of {wanted} daemons are connected"))
             }
         };
-        // It is no event when daemons come and go.
+        // Daemons that come and go are not worth an Event.
         let generation = self.resource.metadata.generation;
         let now = self.ctx.clock.now();
         conditions::set(&mut self.status.conditions, &finding, generation, now);

@@ -86,7 +86,7 @@ pub fn is_foreign(config: &Config, headers: &HeaderMap, extensions: &Extensions)
     })
 }
 
-/// Whether pages of this origin are ours: that of the access URL, or where the request was sent. `null` is no URL.
+/// Whether pages of this origin are ours: that of the access URL, or where the request was sent. `null` is not a URL.
 fn is_ours(config: &Config, origin: &Url, headers: &HeaderMap, encrypted: bool) -> bool {
     if !matches!(origin.scheme(), "http" | "https") {
         return false;

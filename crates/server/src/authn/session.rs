@@ -184,7 +184,7 @@ async fn note_use(
     }
     let (key, user) = (&session.key, session.user.id);
     transaction!(app.store, coder_store::Error, |tx| {
-        // A token that is deleted at this moment is no error here: the next request will be refused.
+        // A token that is deleted at this moment is not an error here: the next request will be refused.
         for outcome in [
             tokens::update_used(tx, &key.id, now, key.expires_at, &key.ip_address).await,
             users::update_seen(tx, user, now).await,

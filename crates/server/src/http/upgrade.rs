@@ -22,7 +22,7 @@ pub struct Upgrade {
     connection: OnUpgrade,
 }
 
-/// The answer to a request that is no WebSocket upgrade: 426 with the expected protocol.
+/// The answer to a request that is not a WebSocket upgrade: 426 with the expected protocol.
 pub struct Refused(String);
 
 impl IntoResponse for Refused {

@@ -261,7 +261,7 @@ fn typed_scalar(text: &str, style: ScalarStyle, tag: Tag, budget: &Budget) -> Re
     Ok(Value::text(text))
 }
 
-/// Words that are no texts.
+/// Words that are not texts.
 fn word(text: &str) -> Option<Value> {
     let infinity = |negative: bool| {
         let value = if negative { f64::NEG_INFINITY } else { f64::INFINITY };

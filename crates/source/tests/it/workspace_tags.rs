@@ -70,7 +70,7 @@ fn values_come_from_inputs_files_and_defaults_in_this_order() {
     check(&[both[1], both[0], auto[0]], &none, "b");
     check(&[("other.tfvars", "region = \"other\"")], &none, "eu");
     check(&[both[0], auto[0]], &with(&[("region", "given")], &[]), "given");
-    // A text of a values file in JSON is no template.
+    // A text of a values file in JSON is not a template.
     check(&[("x.auto.tfvars.json", r#"{"region":"${x}"}"#)], &none, "${x}");
     check(&[("x_override.tf", "variable \"region\" {\n  default = \"over\"\n}\n")], &none, "over");
 }

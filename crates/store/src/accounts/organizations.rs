@@ -178,7 +178,7 @@ pub async fn list_memberships(tx: &mut Tx, users: &[UserId]) -> Result<Vec<Membe
 /// Replaces a member's roles.
 ///
 /// # Errors
-/// [`crate::Error::Stale`] when the user is no member.
+/// [`crate::Error::Stale`] when the user is not a member.
 pub async fn update_member_roles(
     tx: &mut Tx,
     organization: OrganizationId,
@@ -192,7 +192,7 @@ pub async fn update_member_roles(
 /// Removes a member.
 ///
 /// # Errors
-/// [`crate::Error::Stale`] when the user is no member.
+/// [`crate::Error::Stale`] when the user is not a member.
 pub async fn delete_member(tx: &mut Tx, organization: OrganizationId, user: UserId) -> Result<()> {
     tx.change_one(&DELETE_MEMBER, values![organization, user]).await
 }

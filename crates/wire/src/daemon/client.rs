@@ -26,7 +26,7 @@ pub enum Error {
     /// The call itself failed.
     #[error(transparent)]
     Call(#[from] drpc::Error),
-    /// The messages are no transfer of a file.
+    /// The messages are not a transfer of a file.
     #[error(transparent)]
     File(#[from] file::Error),
 }

@@ -74,7 +74,7 @@ pub enum Error {
         /// Bytes that are allowed.
         limit: usize,
     },
-    /// The peer sent bytes that are no packets.
+    /// The peer sent bytes that are not packets.
     #[error("the peer broke the call protocol")]
     Frame(#[from] FrameError),
     /// The peer sent a packet that is not allowed in this state.

@@ -50,7 +50,7 @@ pub struct Packet {
     pub data: Bytes,
 }
 
-/// Why bytes are no packets. `at` counts the bytes of the stream up to the end of the bad header.
+/// Why bytes are not packets. `at` counts the bytes of the stream up to the end of the bad header.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub enum FrameError {
     /// A number longer than ten bytes.

@@ -41,7 +41,7 @@ impl fmt::Debug for Journal {
     }
 }
 
-/// Why messages are no transfer of a state.
+/// Why messages are not a transfer of a state.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum Error {
     /// A hash, token or lineage of a length that it cannot have.

@@ -32,7 +32,7 @@ pub enum Error {
     /// Every stream id of this session has been used; connect again.
     #[error("the session has no stream ids left; connect again")]
     Exhausted,
-    /// The peer sent bytes that are no frame.
+    /// The peer sent bytes that are not a frame.
     #[error("the peer broke the multiplexer protocol")]
     Frame(#[from] FrameError),
     /// The peer broke a rule.

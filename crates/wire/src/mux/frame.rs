@@ -51,7 +51,7 @@ pub struct Header {
     pub length: u32,
 }
 
-/// Bytes that are no header.
+/// Bytes that are not a header.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub enum FrameError {
     /// The first byte is not 0.

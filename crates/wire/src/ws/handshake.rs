@@ -36,7 +36,7 @@ pub enum Error {
     Io(#[from] std::io::Error),
 }
 
-/// A request that is no WebSocket upgrade; answer it with 426 and `Upgrade: websocket`.
+/// A request that is not a WebSocket upgrade; answer it with 426 and `Upgrade: websocket`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 #[error("the request is not a WebSocket upgrade: {0}")]
 pub struct NotAnUpgrade(pub &'static str);
@@ -133,7 +133,7 @@ pub async fn exchange(
 /// Status and headers of an HTTP/1 answer; an entry point for fuzzing.
 ///
 /// # Errors
-/// [`Error::Answer`] when the bytes are no such answer.
+/// [`Error::Answer`] when the bytes are not such an answer.
 pub fn parse(head: &[u8]) -> Result<(StatusCode, HeaderMap), Error> {
     let text = std::str::from_utf8(head).map_err(|_| Error::Answer("it is not text"))?;
     let mut lines = text.split("\r\n");

@@ -81,7 +81,7 @@ pub(crate) fn validate(args: &Args) -> anyhow::Result<Config> {
     Ok(config)
 }
 
-/// An empty wildcard host is none, as in the official server.
+/// An empty text means no wildcard host, as in the official server.
 fn apps(network: &Network) -> anyhow::Result<Apps> {
     let wildcard = network.wildcard_access_url.as_deref().filter(|text| !text.trim().is_empty());
     let wildcard = wildcard.map(WildcardHost::parse).transpose().context("--wildcard-access-url")?;
@@ -122,7 +122,7 @@ fn stun_servers(given: &[String]) -> Vec<String> {
     given.filter(|address| !address.is_empty() && *address != "disable").map(str::to_owned).collect()
 }
 
-/// The URL of `--derp-server-relay-url`; an empty text is none.
+/// The URL of `--derp-server-relay-url`; an empty text means no relay URL.
 fn relay_url(text: &str) -> anyhow::Result<Option<Url>> {
     if text.is_empty() {
         return Ok(None);

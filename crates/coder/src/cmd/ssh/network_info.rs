@@ -56,7 +56,7 @@ async fn keep(
     let mut since = Instant::now();
     loop {
         ticks.tick().await;
-        // A lost ping is no error: the next one may be answered.
+        // A lost ping is not an error: the next one may be answered.
         let latency =
             connection.ping(PING_TIMEOUT).await.map_or(0.0, |pong| pong.latency.as_secs_f64() * 1e3);
         let now = connection.node().traffic(connection.agent().0).unwrap_or(before);

@@ -81,7 +81,7 @@ mod tests {
     use super::*;
     use crate::ids::UserId;
 
-    /// Reads `a1b2` as `a=1 b=2`; `-` is no tag at all. The table's sets lack scope and owner.
+    /// Reads `a1b2` as `a=1 b=2`; `-` stands for no tags. The table's sets lack scope and owner.
     fn set(text: &str) -> TagSet {
         let letters: Vec<char> = text.chars().filter(|c| *c != '-').collect();
         let pairs = letters.chunks(2).map(|pair| (pair[0].to_string(), pair[1].to_string()));

@@ -279,7 +279,7 @@ impl InitCache {
         for entry in self.root.read_dir().into_iter().flatten().flatten() {
             let modified = entry.metadata().and_then(|entry| entry.modified()).ok();
             let age = modified.and_then(|at| now.duration_since(at).ok());
-            // Lock files are no entries.
+            // Lock files are not entries.
             if entry.file_type().is_ok_and(|kind| kind.is_dir())
                 && age.is_some_and(|age| age > MAX_UNUSED)
                 && let Err(error) = std::fs::remove_dir_all(entry.path())

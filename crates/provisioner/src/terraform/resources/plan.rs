@@ -62,7 +62,7 @@ struct Expressions {
 
 impl ConfiguredModule {
     /// Collects the addresses, without instance keys, of parameters with a `default`, whatever its value is. A
-    /// literal null is no default. Terraform writes it as a constant without a value.
+    /// literal null is not a default. Terraform writes it as a constant without a value.
     fn find_defaults(&self, prefix: &str, found: &mut HashSet<String>) {
         for resource in self.resources.iter().filter(|resource| resource.kind == "coder_parameter") {
             let is_written = |value: &Value| {

@@ -36,8 +36,8 @@ pub fn seen_within_of(app: &App, at: Timestamp, age: SignedDuration) -> Liveness
     Liveness { since, until, connected: connected(app) }
 }
 
-/// Stores that the connection `row` of a daemon continues, if the daemon's row names `ended`, or, without `ended`, if
-/// it says that the daemon has left.
+/// Stores `row` as the connection of a daemon. The row of the daemon must name the connection `ended`; without `ended`,
+/// it must say that the daemon has left.
 ///
 /// # Errors
 /// When the database fails. The next heartbeat then corrects the row.
@@ -59,7 +59,7 @@ pub async fn set_connection(
     }
 }
 
-/// Other servers noted that connections of these daemons have ended: those that are connected here are there all the same.
+/// Other servers noted that connections of these daemons have ended: those that are connected here stay connected.
 pub async fn left_on_other_servers(app: &App, daemons: &[DaemonId]) -> Result<(), Error> {
     if daemons.is_empty() {
         return Ok(());

@@ -1,5 +1,5 @@
 //! Creates sessions and API tokens. A token never creates a key that lives longer or may do more: it is the parent of the new
-//! key, which ends with it and has its limits. The session of a sign-in is no parent, so that people can create tokens for CI
+//! key, which ends with it and has its limits. The session of a sign-in is not a parent, so that people can create tokens for CI
 //! that outlive it.
 
 use std::time::Duration;

@@ -43,7 +43,7 @@ pub async fn mesh(State(app): State<App>, mut request: Request) -> Response {
             app.network.mesh_joined.notify_one();
         };
         let served = mesh.accept(stream, joined);
-        // Its peers need not be forgotten when this server stops. Anybody may connect, so failures are no warnings; the
+        // Its peers need not be forgotten when this server stops. Anybody may connect, so failures are not warnings; the
         // server that dialled warns.
         if let Some(Err(error)) = app.lifecycle.soft().run_until_cancelled(served).await {
             tracing::debug!(%error, %from, "a connection of another server ended");

@@ -159,7 +159,7 @@ pub fn check_ttl(ttl_ms: Option<i64>) -> Result<()> {
     }
 }
 
-/// Checks the schedule of a workspace; an empty one is none.
+/// Checks the schedule of a workspace; an empty text means that it has none.
 pub fn check_schedule(schedule: Option<&str>) -> Result<()> {
     let Some(text) = schedule.filter(|text| !text.is_empty()) else { return Ok(()) };
     Schedule::weekly(text)

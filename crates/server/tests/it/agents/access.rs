@@ -46,7 +46,7 @@ on_both_engines! {
             assert_eq!(statuses(&rig.server, stranger).await, [401; 5], "{stranger}");
             assert_eq!(reinit(&rig.server, stranger).await, 401);
         }
-        // A token of an agent is no session of a user.
+        // A token of an agent is not a session of a user.
         let me = rig.server.get(&rig.token, "/api/v2/users/me").await;
         assert_eq!(me.status, 401);
 

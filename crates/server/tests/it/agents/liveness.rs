@@ -95,13 +95,13 @@ on_both_engines! {
         use tokio::io::AsyncWriteExt as _;
         let rig = Rig::new(server).await;
         let good = rig.connect().await;
-        // A stream that is no call.
+        // A stream that is not a call.
         let mut stream = good.open().await.unwrap();
         stream.write_all(&[0xff; 4096]).await.unwrap();
         stream.flush().await.unwrap();
         let unknown: Result<(), _> = call(&good, "Nonsense", &()).await;
         assert_eq!(refusal(unknown).code, 12);
-        // A request that is no message of its kind.
+        // A request that is not a message of its kind.
         let bad = pb::Startup { version: "\u{7f}".repeat(100), ..Default::default() };
         let bad: Result<pb::Manifest, _> = call(&good, "UpdateStats", &bad).await;
         refusal(bad);

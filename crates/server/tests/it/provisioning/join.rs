@@ -77,7 +77,7 @@ async fn each_valid_credential_is_admitted_and_two_at_once_are_not() {
     }
     join(&server, PATH, QUERY, &[(KEY, &key), (SESSION, &owner)]).await.expect(400);
     join(&server, PATH, QUERY, &[(PSK_HEADER, PSK), (SESSION, &owner)]).await.expect(400);
-    // An invalid key together with a valid session is no valid credential.
+    // An invalid key is refused even with a valid session.
     join(&server, PATH, QUERY, &[(KEY, "short"), (SESSION, &owner)]).await.expect(426);
     let daemons = server.get(&owner, LIST).await.expect(200);
     assert_eq!(daemons.as_array().unwrap().len(), 1, "one name, one organization, no owner: one row");

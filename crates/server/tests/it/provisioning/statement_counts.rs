@@ -71,7 +71,7 @@ on_both_engines! {
             };
             imports.push(asked(&server, &daemon, post).await);
         }
-        // On SQLite a statement is no round trip, and BEGIN and COMMIT are cheap. These numbers only guard against
+        // On SQLite a statement is not a round trip, and BEGIN and COMMIT are cheap. These numbers only guard against
         // regressions.
         let (most_builds, most_imports) = if server.app.store.is_postgres() { (17, 13) } else { (40, 34) };
         assert!(builds[2..].iter().all(|asked| *asked <= most_builds), "builds: {builds:?}");

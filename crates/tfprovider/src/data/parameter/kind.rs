@@ -15,7 +15,7 @@ pub(super) fn fits(kind: &str, text: &str) -> bool {
     }
 }
 
-/// The elements of a list; none when the text is no JSON array of strings.
+/// The elements of a list; none when the text is not a JSON array of strings.
 pub(super) fn list(text: &str) -> Option<Vec<String>> {
     // `null` is the empty list, and a null element the empty string.
     let elements: Option<Vec<Option<String>>> = serde_json::from_str(text).ok()?;
@@ -23,7 +23,7 @@ pub(super) fn list(text: &str) -> Option<Vec<String>> {
     Some(elements.into_iter().map(Option::unwrap_or_default).collect())
 }
 
-/// The error of a text that is no value of the type.
+/// The error of a text that is not a value of the type.
 pub(super) fn type_mismatch(kind: &str, text: &str) -> String {
     match kind {
         "list(string)" => format!("value {text:?} is not a valid list of strings"),
