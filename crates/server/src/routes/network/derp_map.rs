@@ -9,7 +9,7 @@ use coder_wire::ws::Socket;
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::time::timeout;
 
-use super::relay;
+use super::upgrade::full;
 use crate::context::App;
 use crate::http::peer::Peer;
 use crate::http::{AccessUrl, upgrade};
@@ -25,7 +25,7 @@ pub async fn derp_map(State(app): State<App>, url: AccessUrl, mut request: Reque
         Err(refused) => return refused.into_response(),
     };
     let Some(permit) = app.network.admit_to_relay(Peer::of(&request, &app.config.proxies).address) else {
-        return relay::full();
+        return full();
     };
     let (response, connection) = upgrade.accept();
     let map = serde_json::to_vec(&derp_map::of(&app.config, &url)).expect("a map has only texts and numbers");

@@ -5,3 +5,4 @@ pub mod coordinate;
 pub mod derp_map;
 pub mod mesh;
 pub mod relay;
+mod upgrade;
