@@ -11,6 +11,7 @@ pub mod files;
 pub mod job_logs;
 pub mod jobs;
 pub mod keys;
+mod log_follower;
 pub mod matching_daemons;
 pub mod meta;
 pub mod network;

@@ -2,28 +2,16 @@
 
 use coder_domain::ids::{JobId, UserId};
 use coder_store::jobs;
-use coder_wire::budget::Reservation;
 
 use super::lines::{PAGE_LINES, view};
 use crate::context::App;
 use crate::events::Topic;
-use crate::http::text_socket::{SocketError, TextSocket};
 use crate::http::upgrade::WebSocketConnection;
 use crate::network::reading::Reading;
+use crate::routes::log_follower::{FollowError, LogFollower};
 
 /// Bytes that are read from the database at once. They are reserved while the peer reads them.
 const PAGE_BYTES: usize = 512 << 10;
-
-/// Why following ended before the job did.
-#[derive(Debug, thiserror::Error)]
-enum FollowError {
-    #[error(transparent)]
-    Socket(#[from] SocketError),
-    #[error("the database failed")]
-    Store(#[from] coder_store::Error),
-    #[error("a line could not be written as JSON")]
-    Json(#[from] serde_json::Error),
-}
 
 /// Sends lines after number `after` until the job has ended and all were sent.
 pub(super) async fn follow(
@@ -33,36 +21,24 @@ pub(super) async fn follow(
     after: i64,
     connection: WebSocketConnection,
 ) {
-    let (stop, revoked) = (app.lifecycle.soft().clone(), reading.revoked.clone());
-    let mut socket = TextSocket::new(connection, stop, revoked).await;
-    let mut memory = app.memory.holder(user.0.as_u128()).memory().reserve();
-    match serve(app, job, after, &mut socket, &mut memory).await {
-        Ok(()) => socket.close(None).await,
-        Err(FollowError::Socket(error)) => socket.close(Some(&error)).await,
-        Err(error) => {
-            tracing::warn!(job_id = %job, %error, "cannot follow a log");
-            socket.close(Some(&error)).await;
-        }
+    let mut follower = LogFollower::open(app, user, reading, connection).await;
+    let result = serve(app, job, after, &mut follower).await;
+    if let Err(error) = follower.close(result).await {
+        tracing::warn!(job_id = %job, %error, "cannot follow a log");
     }
 }
 
-async fn serve(
-    app: &App,
-    job: JobId,
-    mut after: i64,
-    socket: &mut TextSocket,
-    memory: &mut Reservation,
-) -> Result<(), FollowError> {
+async fn serve(app: &App, job: JobId, mut after: i64, follower: &mut LogFollower) -> Result<(), FollowError> {
     // Subscribed before the first read, so that no line is missed. `tasks/backup_poll.rs` makes up for lost wake-ups.
     let mut changes = app.events.subscribe(Topic::Job(job));
     loop {
         // The state is read first. When it is final, all lines are stored.
         let ended = !jobs::get(&mut app.store.reader().await?, job).await?.status().is_active();
-        after = send_lines(app, job, after, socket, memory).await?;
+        after = send_lines(app, job, after, follower).await?;
         if ended {
             return Ok(());
         }
-        socket.wait(changes.changed()).await?;
+        follower.socket.wait(changes.changed()).await?;
     }
 }
 
@@ -70,9 +46,9 @@ async fn send_lines(
     app: &App,
     job: JobId,
     mut after: i64,
-    socket: &mut TextSocket,
-    memory: &mut Reservation,
+    follower: &mut LogFollower,
 ) -> Result<i64, FollowError> {
+    let LogFollower { socket, memory, .. } = follower;
     loop {
         // Slow readers of one user wait for each other, and not everybody for them.
         socket.wait(memory.grow(PAGE_BYTES)).await?;

@@ -2,31 +2,20 @@
 
 use coder_domain::ids::{AgentId, UserId, WorkspaceId};
 use coder_store::workspaces::{agent_connections, agent_logs};
-use coder_wire::budget::Reservation;
 
 use super::logs::view;
 use crate::context::App;
 use crate::events::Topic;
-use crate::http::text_socket::{PING_EVERY, SocketError, TextSocket};
+use crate::http::text_socket::PING_EVERY;
 use crate::http::upgrade::WebSocketConnection;
 use crate::network::reading::Reading;
+use crate::routes::log_follower::{FollowError, LogFollower};
 
 /// Bytes of one message; clients read messages of up to 32 KiB.
 const MESSAGE_BYTES: usize = 30 << 10;
 
 /// The most that is read from the database at once: a whole log. It is reserved while the peer reads it.
 const PAGE_BYTES: usize = 1 << 20;
-
-/// Why following ended before the build did.
-#[derive(Debug, thiserror::Error)]
-enum FollowError {
-    #[error(transparent)]
-    Socket(#[from] SocketError),
-    #[error("the database failed")]
-    Store(#[from] coder_store::Error),
-    #[error("a line could not be written as JSON")]
-    Json(#[from] serde_json::Error),
-}
 
 /// Sends lines after number `after`.
 pub(super) async fn follow(
@@ -36,16 +25,10 @@ pub(super) async fn follow(
     after: i64,
     connection: WebSocketConnection,
 ) {
-    let (stop, revoked) = (app.lifecycle.soft().clone(), reading.revoked.clone());
-    let mut socket = TextSocket::new(connection, stop, revoked).await;
-    let mut memory = app.memory.holder(user.0.as_u128()).memory().reserve();
-    match serve(app, (agent, workspace), after, &mut socket, &mut memory).await {
-        Ok(()) => socket.close(None).await,
-        Err(FollowError::Socket(error)) => socket.close(Some(&error)).await,
-        Err(error) => {
-            tracing::warn!(agent_id = %agent, %error, "cannot follow the log of an agent");
-            socket.close(Some(&error)).await;
-        }
+    let mut follower = LogFollower::open(app, user, reading, connection).await;
+    let result = serve(app, (agent, workspace), after, &mut follower).await;
+    if let Err(error) = follower.close(result).await {
+        tracing::warn!(agent_id = %agent, %error, "cannot follow the log of an agent");
     }
 }
 
@@ -53,15 +36,14 @@ async fn serve(
     app: &App,
     (agent, workspace): (AgentId, WorkspaceId),
     mut after: i64,
-    socket: &mut TextSocket,
-    memory: &mut Reservation,
+    follower: &mut LogFollower,
 ) -> Result<(), FollowError> {
     // Subscribed before the first read, so that no line is missed.
     let mut lines = app.events.subscribe(Topic::AgentLogs(agent));
     let mut builds = app.events.subscribe(Topic::Workspace(workspace));
     loop {
         let place = agent_connections::find_place(&mut app.store.reader().await?, agent).await?;
-        after = send_lines(app, agent, after, socket, memory).await?;
+        after = send_lines(app, agent, after, follower).await?;
         if !place.is_some_and(|place| place.is_latest) {
             return Ok(());
         }
@@ -73,7 +55,7 @@ async fn serve(
                 () = tokio::time::sleep(PING_EVERY) => {}
             }
         };
-        socket.wait(changed).await?;
+        follower.socket.wait(changed).await?;
     }
 }
 
@@ -81,9 +63,9 @@ async fn send_lines(
     app: &App,
     agent: AgentId,
     mut after: i64,
-    socket: &mut TextSocket,
-    memory: &mut Reservation,
+    follower: &mut LogFollower,
 ) -> Result<i64, FollowError> {
+    let LogFollower { socket, memory, .. } = follower;
     loop {
         socket.wait(memory.grow(PAGE_BYTES)).await?;
         let page = agent_logs::list(&mut app.store.reader().await?, agent, after).await?;
