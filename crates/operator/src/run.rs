@@ -21,7 +21,6 @@ use kube::runtime::reflector::{self, ObjectRef, Store};
 use kube::runtime::{Predicate as _, PredicateConfig, WatchStreamExt as _, predicates};
 use kube::{Api, Client, Resource, ResourceExt as _};
 use parking_lot::Mutex;
-use serde::de::DeserializeOwned;
 use tokio::net::TcpListener;
 use tokio::sync::mpsc;
 use tokio_util::sync::CancellationToken;
@@ -37,7 +36,7 @@ use crate::metrics::Metrics;
 use crate::names::{CONTROL_PLANE, MANAGED_BY, MANAGER, NAME};
 use crate::queue::{PoolId, Queues};
 use crate::reconcile::{on_error, reconcile};
-use crate::watch::{readable, settings};
+use crate::watch::{Watched, readable, settings};
 
 /// Passes at the same time.
 const CONCURRENT_PASSES: u16 = 16;
@@ -266,20 +265,11 @@ fn control_planes(kube: &Client, config: &Config, ctx: Arc<Context>) -> Controll
 }
 
 /// Watches what the operator makes, which has its label.
-fn owned<K>(
+fn owned<K: Watched>(
     controller: Controller<CoderProvisioner>,
     kube: &Client,
     config: &Config,
-) -> Controller<CoderProvisioner>
-where
-    K: Resource<Scope = NamespaceResourceScope, DynamicType = ()>
-        + Clone
-        + DeserializeOwned
-        + std::fmt::Debug
-        + Send
-        + Sync
-        + 'static,
-{
+) -> Controller<CoderProvisioner> {
     let labels = format!("{MANAGED_BY}={MANAGER}");
     let filter = settings().labels(&labels);
     let store = controller.store();

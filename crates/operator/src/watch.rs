@@ -13,6 +13,29 @@ use crate::context::Context;
 /// Objects that are listed at once: a page is in memory as a whole.
 const PAGE_SIZE: u32 = 50;
 
+/// A kind of object that can be watched.
+pub(crate) trait Watched:
+    Resource<Scope = NamespaceResourceScope, DynamicType = ()>
+    + Clone
+    + DeserializeOwned
+    + std::fmt::Debug
+    + Send
+    + Sync
+    + 'static
+{
+}
+
+impl<K> Watched for K where
+    K: Resource<Scope = NamespaceResourceScope, DynamicType = ()>
+        + Clone
+        + DeserializeOwned
+        + std::fmt::Debug
+        + Send
+        + Sync
+        + 'static
+{
+}
+
 /// Settings of every watch.
 pub(crate) fn settings() -> watcher::Config {
     watcher::Config::default().page_size(PAGE_SIZE)
@@ -20,19 +43,10 @@ pub(crate) fn settings() -> watcher::Config {
 
 /// The objects of a kind. One that cannot be read is reported and left out, so that it keeps nothing from the others:
 /// definitions of another release may have admitted it.
-pub(crate) fn readable<K>(
+pub(crate) fn readable<K: Watched>(
     api: Api<DeserializeGuard<K>>,
     ctx: Arc<Context>,
-) -> impl Stream<Item = Result<watcher::Event<K>, watcher::Error>> + Send + 'static
-where
-    K: Resource<Scope = NamespaceResourceScope, DynamicType = ()>
-        + Clone
-        + DeserializeOwned
-        + std::fmt::Debug
-        + Send
-        + Sync
-        + 'static,
-{
+) -> impl Stream<Item = Result<watcher::Event<K>, watcher::Error>> + Send + 'static {
     watcher(api, settings()).default_backoff().filter_map(move |event| {
         let ctx = Arc::clone(&ctx);
         async move {

@@ -99,10 +99,7 @@ impl Pass<'_> {
         mut leaving: Vec<String>,
         reached: &Reached,
     ) -> Result<(), Failure> {
-        let organization = self.status.organization_id.as_ref().and_then(|id| id.parse().ok());
-        if let Some(organization) = organization.filter(|_| reached.access.token.is_some()) {
-            self.drain_daemons(members, &mut leaving, organization, reached).await?;
-        }
+        self.drain_daemons(members, &mut leaving, reached).await?;
         for name in leaving {
             let member = members.iter().find(|member| member.view.name == name);
             // A pod that does not exist yet has the name of its Job here.

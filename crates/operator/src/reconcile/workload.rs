@@ -193,21 +193,22 @@ impl Pass<'_> {
         let mut leaving = removal.victims;
         // The lowest cost comes first, so that nobody else is removed whatever happens next.
         self.mark(members, &leaving).await?;
-        let organization = self.status.organization_id.as_ref().and_then(|id| id.parse().ok());
-        if let Some(organization) = organization.filter(|_| reached.access.token.is_some()) {
-            self.drain_daemons(members, &mut leaving, organization, reached).await?;
-        }
+        self.drain_daemons(members, &mut leaving, reached).await?;
         Ok(Leaving { pods: leaving, missing })
     }
 
-    /// Drains the daemons of `leaving`, and keeps those that have got a job meanwhile.
+    /// Drains the daemons of `leaving`, and keeps those that have got a job meanwhile. Without a token nothing is drained.
     pub(super) async fn drain_daemons(
         &self,
         members: &[Member],
         leaving: &mut Vec<String>,
-        organization: OrganizationId,
         reached: &Reached,
     ) -> Result<(), Failure> {
+        let organization =
+            self.status.organization_id.as_ref().and_then(|id| id.parse::<OrganizationId>().ok());
+        let Some(organization) = organization.filter(|_| reached.access.token.is_some()) else {
+            return Ok(());
+        };
         let connected: Vec<_> = members
             .iter()
             .filter(|member| leaving.contains(&member.view.name))
