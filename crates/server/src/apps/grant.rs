@@ -144,10 +144,11 @@ impl Grant {
 }
 
 #[cfg(test)]
-mod tests {
+pub(super) mod tests {
     use super::*;
 
-    fn request(app: &str) -> AppRequest {
+    /// A request for an app of a workspace.
+    pub(in crate::apps) fn request(app: &str) -> AppRequest {
         AppRequest {
             access_method: Method::Subdomain,
             base_path: "/".to_owned(),

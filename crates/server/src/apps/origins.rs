@@ -144,21 +144,12 @@ mod tests {
     use coder_domain::ids::{AgentId, UserId, WorkspaceId};
 
     use super::*;
-    use crate::apps::grant::AppRequest;
+    use crate::apps::grant::tests::request;
 
     fn is_same(access_url: &str, host: &str, origin: &str) -> bool {
         let mut config = Config { access_url: Some(access_url.parse().unwrap()), ..Config::default() };
         config.apps.wildcard = Some(WildcardHost::parse("*.apps.test").unwrap());
-        let request = AppRequest {
-            access_method: Method::Subdomain,
-            base_path: "/".to_owned(),
-            app_prefix: String::new(),
-            username_or_id: "ann".to_owned(),
-            workspace_name_or_id: "dev".to_owned(),
-            agent_name_or_id: String::new(),
-            app_slug_or_port: "web".to_owned(),
-        };
-        let grant = Grant::new(request, UserId::NIL, WorkspaceId::random(), AgentId::random());
+        let grant = Grant::new(request("web"), UserId::NIL, WorkspaceId::random(), AgentId::random());
         let head = http::Request::get("/").header("host", host).body(()).unwrap();
         is_of_same_user(&config, &grant, &head, &HeaderValue::from_str(origin).unwrap())
     }
