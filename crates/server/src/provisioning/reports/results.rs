@@ -254,7 +254,7 @@ fn container_script(name: &str) -> Script {
         display_name: format!("Dev Container ({name})"),
         icon: "/emojis/1f4e6.png".to_owned(),
         script:
-            "echo 'This agent starts no dev containers: set CODER_AGENT_DEVCONTAINERS_ENABLE=true for it.'"
+            "echo 'This agent starts no dev containers. Only an official agent with CODER_AGENT_DEVCONTAINERS_ENABLE=true does.'"
                 .to_owned(),
         run_on_start: true,
         ..Script::default()
