@@ -1,7 +1,7 @@
 //! Workspace builds.
 
 use coder_domain::Timestamp;
-pub use coder_domain::build::{Reason, Transition, WorkspaceStatus};
+pub use coder_domain::build::{BuildReason, Transition, WorkspaceStatus};
 use coder_domain::ids::{BuildId, PresetId, TemplateVersionId, UserId, WorkspaceId};
 use serde::{Deserialize, Serialize};
 
@@ -37,7 +37,7 @@ pub struct WorkspaceBuild {
     pub initiator_name: String,
     pub job: ProvisionerJob,
     #[serde(default, deserialize_with = "reason")]
-    pub reason: Reason,
+    pub reason: BuildReason,
     #[serde(default, deserialize_with = "nullable")]
     pub resources: Vec<WorkspaceResource>,
     #[serde(default)]
@@ -59,7 +59,7 @@ pub struct WorkspaceBuild {
 }
 
 /// Reads an unknown reason of a newer server as "initiator": the client decides nothing by it.
-fn reason<'de, D: serde::Deserializer<'de>>(deserializer: D) -> Result<Reason, D::Error> {
+fn reason<'de, D: serde::Deserializer<'de>>(deserializer: D) -> Result<BuildReason, D::Error> {
     let word: Option<std::borrow::Cow<'de, str>> = Option::deserialize(deserializer)?;
     Ok(word.and_then(|word| word.parse().ok()).unwrap_or_default())
 }
@@ -89,7 +89,7 @@ pub struct CreateWorkspaceBuildRequest {
     pub template_version_preset_id: Option<PresetId>,
     /// One for which [`BuildReason::may_be_requested`] holds.
     #[serde(default, deserialize_with = "json::optional_enum", skip_serializing_if = "Option::is_none")]
-    pub reason: Option<Reason>,
+    pub reason: Option<BuildReason>,
 }
 
 impl CreateWorkspaceBuildRequest {

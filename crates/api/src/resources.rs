@@ -308,20 +308,3 @@ pub struct WorkspaceAgentLog {
     #[serde(default, with = "json::nil_as_none")]
     pub source_id: Option<LogSourceId>,
 }
-
-/// Ports something listens on inside a workspace.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(default)]
-pub struct ListeningPorts {
-    #[serde(deserialize_with = "nullable")]
-    pub ports: Vec<ListeningPort>,
-}
-
-/// One such port.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(default)]
-pub struct ListeningPort {
-    pub process_name: String,
-    pub network: String,
-    pub port: u16,
-}

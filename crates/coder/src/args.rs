@@ -51,7 +51,7 @@ pub(crate) struct List<T: Listed> {
     #[command(flatten)]
     pub(crate) organization: Organization,
     #[command(flatten)]
-    pub(crate) table: table::Options<T>,
+    pub(crate) table: table::TableOptions<T>,
 }
 
 /// The words for yes and no that Go accepts.

@@ -123,7 +123,7 @@ impl FromStr for WorkspaceStatus {
 /// Why a build was made (scheduling-and-auth BLD-4).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
-pub enum Reason {
+pub enum BuildReason {
     /// A person requested it.
     #[default]
     Initiator,
@@ -146,7 +146,7 @@ pub enum Reason {
     JetbrainsConnection,
 }
 
-impl Reason {
+impl BuildReason {
     pub const ALL: [Self; 10] = [
         Self::Initiator,
         Self::Autostart,
@@ -191,7 +191,7 @@ impl Reason {
     }
 }
 
-impl FromStr for Reason {
+impl FromStr for BuildReason {
     type Err = UnknownVariant;
     fn from_str(word: &str) -> Result<Self, UnknownVariant> {
         let found = Self::ALL.into_iter().find(|reason| reason.as_str() == word);
@@ -221,7 +221,7 @@ mod tests {
         for status in WorkspaceStatus::ALL {
             assert_eq!(status.as_str().parse(), Ok(status));
         }
-        for reason in Reason::ALL {
+        for reason in BuildReason::ALL {
             assert_eq!(reason.as_str().parse(), Ok(reason));
             let json = serde_json::to_string(&reason).expect("a word");
             assert_eq!(json, format!("\"{}\"", reason.as_str()));

@@ -84,7 +84,7 @@ struct GetMetricsResponse {
 }
 
 /// The body of every answer.
-pub(crate) type Answer = BoxBody<Bytes, Infallible>;
+pub(crate) type ResponseBody = BoxBody<Bytes, Infallible>;
 
 /// Says how many daemons the queue of a pool needs; none if the pool is not known.
 pub(crate) trait Needed: Clone + Send + Sync + 'static {
@@ -92,7 +92,7 @@ pub(crate) trait Needed: Clone + Send + Sync + 'static {
 }
 
 /// Answers a call.
-pub(crate) async fn answer<B>(request: Request<B>, source: impl Needed) -> Response<Answer>
+pub(crate) async fn answer<B>(request: Request<B>, source: impl Needed) -> Response<ResponseBody>
 where
     B: Body<Data = Bytes> + Send,
     B::Error: Into<Box<dyn std::error::Error + Send + Sync>>,
@@ -134,7 +134,7 @@ where
 }
 
 /// Tells whether a pool is needed, at first and on each change.
-fn follow(source: impl Needed, pool: PoolId) -> Response<Answer> {
+fn follow(source: impl Needed, pool: PoolId) -> Response<ResponseBody> {
     let changes = stream::unfold((None, source, pool), |(mut told, source, pool)| async move {
         loop {
             let is_needed = source.needed(&pool).unwrap_or(0) > 0;
@@ -150,24 +150,24 @@ fn follow(source: impl Needed, pool: PoolId) -> Response<Answer> {
 }
 
 /// A stream of frames as the body of an answer. `BoxBody` wants what may be shared between threads.
-fn boxed<S>(frames: S) -> Answer
+fn boxed<S>(frames: S) -> ResponseBody
 where
     S: futures_util::Stream<Item = Result<Frame<Bytes>, Infallible>> + Send + Sync + 'static,
 {
     BoxBody::new(StreamBody::new(frames))
 }
 
-fn one(message: &impl Message) -> Response<Answer> {
+fn one(message: &impl Message) -> Response<ResponseBody> {
     let frames = [Frame::data(framed(message)), Frame::trailers(trailers(OK, ""))];
     respond(boxed(stream::iter(frames.map(Ok))))
 }
 
-fn failed(status: &'static str, message: &'static str) -> Response<Answer> {
+fn failed(status: &'static str, message: &'static str) -> Response<ResponseBody> {
     let frames = [Frame::trailers(trailers(status, message))];
     respond(boxed(stream::iter(frames.map(Ok))))
 }
 
-fn respond(body: Answer) -> Response<Answer> {
+fn respond(body: ResponseBody) -> Response<ResponseBody> {
     let mut response = Response::new(body);
     response.headers_mut().insert(http::header::CONTENT_TYPE, HeaderValue::from_static("application/grpc"));
     response

@@ -13,7 +13,7 @@ use hyper_util::server::conn::auto::Builder;
 use tokio::net::TcpListener;
 use tokio::sync::Semaphore;
 
-use crate::external_scaler::{self, Answer, Needed};
+use crate::external_scaler::{self, Needed, ResponseBody};
 
 /// Most connections at a time; probes, scrapes and KEDA need a few.
 const MAX_CONNECTIONS: usize = 64;
@@ -64,7 +64,7 @@ pub(crate) async fn serve(listener: TcpListener, pages: impl Pages) -> Infallibl
     }
 }
 
-async fn answer(pages: impl Pages, request: Request<Incoming>) -> Response<Answer> {
+async fn answer(pages: impl Pages, request: Request<Incoming>) -> Response<ResponseBody> {
     let path = request.uri().path();
     if path.starts_with(external_scaler::SERVICE) {
         return external_scaler::answer(request, pages).await;

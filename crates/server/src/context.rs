@@ -10,7 +10,7 @@ use tokio::sync::Notify;
 
 use crate::agents::connected_agents::ConnectedAgents;
 use crate::agents::pending::PendingReports;
-use crate::apps::state::Apps;
+use crate::apps::state::AppsState;
 use crate::authn::password::Hasher;
 use crate::config::Config;
 use crate::events::Events;
@@ -59,7 +59,7 @@ pub struct Ctx {
     /// Relay, coordinator, and the users connected to it.
     pub network: Network,
     /// Apps of workspaces in the browser.
-    pub apps: Apps,
+    pub apps: AppsState,
     /// The agents that are connected to this process.
     pub agents: ConnectedAgents,
     /// Reports of agents that are written together.

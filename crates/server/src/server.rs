@@ -10,7 +10,7 @@ use tokio_util::sync::CancellationToken;
 
 use crate::agents::connected_agents::ConnectedAgents;
 use crate::agents::pending::PendingReports;
-use crate::apps::state::Apps;
+use crate::apps::state::AppsState;
 use crate::authn::password;
 use crate::config::Config;
 use crate::context::{App, Build, Ctx};
@@ -207,7 +207,7 @@ pub async fn context(config: Config, deps: Deps) -> Result<App, Error> {
     let memory = Memory::new(&config.limits);
     let external_auth = ExternalAuthProviders::new(&config.external_auth)?;
     let network = Network::load(&store, &config, events.outbox().own()).await?;
-    let apps = Apps::load(&store, &config, Arc::clone(&network.server_node)).await?;
+    let apps = AppsState::load(&store, &config, Arc::clone(&network.server_node)).await?;
     Ok(Arc::new(Ctx {
         config,
         store,

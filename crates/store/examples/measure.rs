@@ -256,7 +256,7 @@ async fn timed(name: &str, what: &str, rounds: usize, mut call: impl AsyncFnMut(
 
 async fn look(name: &str, world: &World, length: usize) -> Vec<Duration> {
     let World { store, organization, daemon, .. } = world;
-    let filter = jobs::list::Filter { organization_id: Some(*organization), ..Default::default() };
+    let filter = jobs::list::JobFilter { organization_id: Some(*organization), ..Default::default() };
     let page = async |tx: &mut coder_store::Tx| {
         let listed = jobs::list::list(tx, &filter, 50).await.unwrap();
         let ids: Vec<_> = listed.iter().map(|row| row.job.id).collect();

@@ -17,12 +17,12 @@ pub struct Budget {
 
 struct Shared {
     total: usize,
-    state: Mutex<State>,
+    state: Mutex<BudgetState>,
     freed: Notify,
 }
 
 #[derive(Default)]
-struct State {
+struct BudgetState {
     used: usize,
     /// The highest use since [`Budget::take_peak`] was called last.
     peak: usize,
@@ -35,7 +35,7 @@ struct State {
 }
 
 impl Shared {
-    fn lock(&self) -> MutexGuard<'_, State> {
+    fn lock(&self) -> MutexGuard<'_, BudgetState> {
         // Every change is completed under one lock.
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }

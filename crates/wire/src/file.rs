@@ -88,7 +88,7 @@ pub enum Error {
 
 /// The announcement of a file.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Header {
+pub struct FileHeader {
     /// What the file is for.
     pub kind: DataUploadType,
     /// SHA-256 of the content; not checked yet.
@@ -100,7 +100,7 @@ pub struct Header {
 
 #[derive(Debug)]
 pub struct FileTransfer {
-    header: Header,
+    header: FileHeader,
     received_bytes: usize,
     received_chunks: i32,
     sum: Sha256,
@@ -108,12 +108,12 @@ pub struct FileTransfer {
 
 impl Transfer for FileTransfer {
     type Message = FileUpload;
-    type Header = Header;
+    type Header = FileHeader;
     type Error = Error;
 
     const ENDED: Error = Error::Ended;
 
-    fn begin(message: FileUpload, limit: usize) -> Result<(Self, Header), Error> {
+    fn begin(message: FileUpload, limit: usize) -> Result<(Self, FileHeader), Error> {
         let header = match message.r#type {
             Some(Type::DataUpload(header)) => check_header(&header, limit)?,
             Some(Type::ChunkPiece(_)) => return Err(Error::NoHeader),
@@ -161,7 +161,7 @@ impl Transfer for FileTransfer {
     }
 }
 
-fn check_header(header: &DataUpload, limit: usize) -> Result<Header, Error> {
+fn check_header(header: &DataUpload, limit: usize) -> Result<FileHeader, Error> {
     let hash =
         <[u8; 32]>::try_from(&header.data_hash[..]).map_err(|_| Error::HashLength(header.data_hash.len()))?;
     let size = usize::try_from(header.file_size).ok().filter(|size| *size <= limit);
@@ -169,7 +169,7 @@ fn check_header(header: &DataUpload, limit: usize) -> Result<Header, Error> {
     if usize::try_from(header.chunks) != Ok(size.div_ceil(CHUNK_SIZE)) {
         return Err(Error::Chunks { chunks: header.chunks, size: header.file_size });
     }
-    Ok(Header { kind: header.upload_type(), hash, size, chunks: header.chunks })
+    Ok(FileHeader { kind: header.upload_type(), hash, size, chunks: header.chunks })
 }
 
 /// Assembles a file in memory. Nothing is allocated for a size that was only announced.
@@ -202,7 +202,7 @@ impl Receiver {
         if !transfer.is_complete()? {
             return Ok(None);
         }
-        let Header { kind, hash, .. } = transfer.header;
+        let FileHeader { kind, hash, .. } = transfer.header;
         Ok(Some(File { kind, hash, data: std::mem::take(&mut self.data).freeze() }))
     }
 }

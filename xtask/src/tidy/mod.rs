@@ -1,10 +1,11 @@
-//! House rules as tests: dependency edges, import circles, names, vocabulary, file sizes, bans, what documents say of the tree,
-//! references to specifications and to tests.
+//! House rules as tests: dependency edges, import circles, names of modules and types, vocabulary, file sizes, bans, what
+//! documents say of the tree, references to specifications and to tests.
 
 mod circles;
 mod documents;
 mod proofs;
 mod references;
+mod type_names;
 mod vocabulary;
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -89,6 +90,7 @@ fn problems() -> Result<Vec<String>> {
     problems.extend(references::problems()?);
     problems.extend(proofs::problems()?);
     problems.extend(circles::problems()?);
+    problems.extend(type_names::problems()?);
     problems.extend(vocabulary::problems()?);
     Ok(problems)
 }

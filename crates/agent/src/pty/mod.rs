@@ -15,7 +15,7 @@ use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::sync::{Mutex, mpsc};
 use uuid::Uuid;
 
-use self::protocol::{Decoder, Input, Opening};
+use self::protocol::{Decoder, Input, TerminalOpening};
 use self::terminal::{Client, Terminal};
 use crate::sessions::Kind;
 use crate::state::AgentState;
@@ -39,7 +39,7 @@ impl Terminals {
     }
 
     /// The terminal with an id, or a new one. A client is added to it.
-    async fn attach(&self, opening: &Opening) -> std::io::Result<(Arc<Terminal>, Client)> {
+    async fn attach(&self, opening: &TerminalOpening) -> std::io::Result<(Arc<Terminal>, Client)> {
         let mut open = self.open.lock().await;
         open.retain(|_, terminal| !terminal.has_ended());
         if let Some(terminal) = open.get(&opening.id)

@@ -14,7 +14,7 @@ const INPUT: usize = 1 << 20;
 /// The first message.
 #[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "PascalCase")]
-pub(super) struct Opening {
+pub(super) struct TerminalOpening {
     #[serde(rename = "ID")]
     pub(super) id: Uuid,
     #[serde(default)]
@@ -28,14 +28,14 @@ pub(super) struct Opening {
     pub(super) container: String,
 }
 
-impl Opening {
+impl TerminalOpening {
     pub(super) fn size(&self) -> TerminalSize {
         TerminalSize { rows: self.height.max(1), columns: self.width.max(1), ..TerminalSize::default() }
     }
 }
 
 /// Reads the first message: its length in 16 bits, little endian, and JSON.
-pub(super) async fn read_opening(stream: &mut (impl AsyncRead + Unpin)) -> io::Result<Opening> {
+pub(super) async fn read_opening(stream: &mut (impl AsyncRead + Unpin)) -> io::Result<TerminalOpening> {
     let length = stream.read_u16_le().await?;
     let mut text = vec![0; length.into()];
     stream.read_exact(&mut text).await?;

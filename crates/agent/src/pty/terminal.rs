@@ -16,7 +16,7 @@ use tokio::sync::{Notify, mpsc};
 use tokio::time::Instant;
 
 use super::Output;
-use super::protocol::Opening;
+use super::protocol::TerminalOpening;
 use crate::environment;
 use crate::process::{Group, Setup};
 use crate::shell;
@@ -69,7 +69,7 @@ impl Drop for Client {
 
 impl Terminal {
     /// Starts the shell, or the command.
-    pub(super) fn start(state: &Arc<AgentState>, opening: &Opening) -> io::Result<Arc<Self>> {
+    pub(super) fn start(state: &Arc<AgentState>, opening: &TerminalOpening) -> io::Result<Arc<Self>> {
         let manifest = state.manifest();
         let mut environment = environment::of_command(&state.config, &manifest, &[]);
         environment.insert("TERM".into(), "xterm-256color".into());

@@ -2,21 +2,12 @@
 
 use coder_domain::ids::{AgentId, WorkspaceId};
 use http::Method;
-use serde::Serialize;
 
 use super::{Client, Error};
+use crate::agents::WorkspaceUsage;
 use crate::deployment::{AgentConnectionInfo, Regions, SshConfig};
 use crate::paths;
 use crate::resources::WorkspaceAgent;
-
-/// What uses a workspace, so that it is not stopped meanwhile.
-#[derive(Clone, Debug, Serialize)]
-pub struct WorkspaceUsage {
-    /// The agent in use.
-    pub agent_id: AgentId,
-    /// `ssh`, `vscode`, `jetbrains` or `reconnecting-pty`.
-    pub app_name: &'static str,
-}
 
 /// Every method fails with what [`Error`] describes.
 #[expect(clippy::missing_errors_doc, reason = "said once for the block")]

@@ -30,7 +30,6 @@ use coder_domain::secret::Secret;
 use http::header::{HeaderMap, HeaderName, HeaderValue};
 use url::Url;
 
-pub use agents::WorkspaceUsage;
 pub use daemons::{Credential, DaemonFilter, JobFilter, ServeProvisionerDaemonRequest};
 pub use dial::{BoxedByteStream, ByteStream, Dialer, UpgradedConnection};
 pub use error::{Error, ErrorResponse, refused_certificate};

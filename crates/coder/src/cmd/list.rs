@@ -17,7 +17,7 @@ pub(crate) struct Args {
     #[arg(long, value_name = "QUERY")]
     search: Option<String>,
     #[command(flatten)]
-    table: table::Options<Workspace>,
+    table: table::TableOptions<Workspace>,
 }
 
 impl Listed for Workspace {

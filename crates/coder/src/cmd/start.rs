@@ -1,6 +1,8 @@
 //! Starts a workspace: `coder start`. `coder restart` uses parts of it.
 
-use coder_api::builds::{CreateWorkspaceBuildRequest, Reason, Transition, WorkspaceBuild, WorkspaceStatus};
+use coder_api::builds::{
+    BuildReason, CreateWorkspaceBuildRequest, Transition, WorkspaceBuild, WorkspaceStatus,
+};
 use coder_api::client::Client;
 use coder_api::json::NameValue;
 use coder_api::workspaces::{AutomaticUpdates, Workspace};
@@ -105,7 +107,7 @@ pub(crate) async fn prepare_with(
     let mut request = CreateWorkspaceBuildRequest::new(Transition::Start);
     request.template_version_id = Some(version);
     request.rich_parameter_values = parameters;
-    request.reason = Some(Reason::Cli);
+    request.reason = Some(BuildReason::Cli);
     Ok(request)
 }
 

@@ -20,11 +20,11 @@ pub(crate) struct Args {
     what: Option<What>,
     /// Output format.
     #[arg(short, long, value_enum, default_value = "table", value_name = "FORMAT")]
-    output: Format,
+    output: StatFormat,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
-enum Format {
+enum StatFormat {
     Table,
     Json,
 }
@@ -160,7 +160,7 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<()> {
     }
 }
 
-fn all(printer: &Printer, format: Format) -> anyhow::Result<()> {
+fn all(printer: &Printer, format: StatFormat) -> anyhow::Result<()> {
     let in_gib = |usage: Usage| Stat::bytes(usage, Prefix::Gi);
     let home = std::env::home_dir().unwrap_or_else(|| PathBuf::from("/"));
     let all = All {
@@ -170,7 +170,7 @@ fn all(printer: &Printer, format: Format) -> anyhow::Result<()> {
         container_cpu: container_cpu(Path::new(CGROUP)),
         container_memory: resources::container_memory(Path::new(CGROUP)).map(in_gib),
     };
-    if format == Format::Json {
+    if format == StatFormat::Json {
         printer.data(&serde_json::to_string_pretty(&[all])?);
         return Ok(());
     }

@@ -49,7 +49,7 @@ pub(crate) struct ListArgs {
     #[arg(short, long)]
     all: bool,
     #[command(flatten)]
-    table: table::Options<ApiKeyWithOwner>,
+    table: table::TableOptions<ApiKeyWithOwner>,
 }
 
 #[derive(Debug, clap::Args)]
@@ -58,7 +58,7 @@ pub(crate) struct ViewArgs {
     #[arg(value_name = "TOKEN")]
     wanted: String,
     #[command(flatten)]
-    table: table::Options<ApiKeyWithOwner>,
+    table: table::TableOptions<ApiKeyWithOwner>,
 }
 
 #[derive(Debug, clap::Args)]
@@ -126,9 +126,9 @@ async fn create(ctx: &Context, args: CreateArgs) -> anyhow::Result<()> {
 
 /// The default columns and the owner, unless columns were chosen.
 fn with_owner(
-    mut options: table::Options<ApiKeyWithOwner>,
+    mut options: table::TableOptions<ApiKeyWithOwner>,
     is_shown: bool,
-) -> table::Options<ApiKeyWithOwner> {
+) -> table::TableOptions<ApiKeyWithOwner> {
     if is_shown && options.columns.is_empty() {
         options.columns = ApiKeyWithOwner::COLUMNS.iter().map(|column| column.name.to_owned()).collect();
     }

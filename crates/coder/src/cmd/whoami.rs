@@ -77,7 +77,7 @@ pub(crate) async fn run(ctx: &Context, args: Args) -> anyhow::Result<()> {
             Ok(())
         }
         WhoamiFormat::Table => {
-            let options = table::Options::new(args.columns, table::Format::Table);
+            let options = table::TableOptions::new(args.columns, table::Format::Table);
             table::print(&ctx.printer, &options, &[row], "")
         }
         WhoamiFormat::Json => {

@@ -10,7 +10,7 @@ use coder_api::client::Error as ClientError;
 
 use crate::args::Global;
 use crate::env;
-use crate::terminal::output::{Report, strip_control};
+use crate::terminal::output::{ErrorReport, strip_control};
 
 /// The source of a command's session token. It decides the hint for an invalid token.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -44,7 +44,7 @@ impl Facts {
 }
 
 /// Describes an error.
-pub(crate) fn report(error: &anyhow::Error, facts: &Facts) -> Report {
+pub(crate) fn report(error: &anyhow::Error, facts: &Facts) -> ErrorReport {
     let mut message = Vec::new();
     let mut hint = None;
     for cause in error.chain() {
@@ -61,7 +61,7 @@ pub(crate) fn report(error: &anyhow::Error, facts: &Facts) -> Report {
     let hint =
         hint.or_else(|| refused_daemon(error)).or_else(|| full_disk(error)).or_else(|| taken_address(error));
     let differs = facts.verbose && details != message;
-    Report { message, hint, details: differs.then(|| strip_control(&details).into_owned()) }
+    ErrorReport { message, hint, details: differs.then(|| strip_control(&details).into_owned()) }
 }
 
 /// Some libraries repeat their source in their own text; each cause is shown once.
@@ -147,7 +147,7 @@ mod tests {
 
     use super::*;
 
-    fn report_of(error: impl Into<anyhow::Error>) -> Report {
+    fn report_of(error: impl Into<anyhow::Error>) -> ErrorReport {
         report(&error.into(), &Facts::default())
     }
 

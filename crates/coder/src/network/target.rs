@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use anyhow::{Context as _, bail};
-use coder_api::builds::{Reason, Transition, WorkspaceStatus};
+use coder_api::builds::{BuildReason, Transition, WorkspaceStatus};
 use coder_api::client::Client;
 use coder_api::paths;
 use coder_api::resources::{AgentLifecycle, AgentStatus, StartupScriptBehavior, WorkspaceAgent};
@@ -189,7 +189,7 @@ async fn started(
 
 async fn start_it(ctx: &Context, client: &Client, workspace: &Workspace) -> anyhow::Result<()> {
     let mut request = start::prepare(ctx, client, workspace, &start::Values::default(), true).await?;
-    request.reason = Some(Reason::SshConnection);
+    request.reason = Some(BuildReason::SshConnection);
     match start::request_start(ctx, client, workspace, request).await {
         Ok(build) => build::finish(ctx, client, &build).await,
         // Somebody else starts it at this moment.

@@ -18,7 +18,7 @@ pub(crate) struct Printer {
 
 /// An error in the user's words.
 #[derive(Debug, Default, PartialEq, Eq)]
-pub(crate) struct Report {
+pub(crate) struct ErrorReport {
     /// What failed and why.
     pub(crate) message: String,
     /// What to do about it.
@@ -157,7 +157,7 @@ impl Printer {
     }
 
     /// The error that ends the command, and what to do about it.
-    pub(crate) fn error(&self, report: &Report) {
+    pub(crate) fn error(&self, report: &ErrorReport) {
         self.note(&format!("{} {}", self.paint(Style::Bad, "error:"), report.message));
         if let Some(hint) = &report.hint {
             self.hint(hint);

@@ -120,26 +120,26 @@ pub(crate) trait Listed: Serialize + Sized + 'static {
 }
 
 /// `-c` and `-o` of a command that lists.
-pub(crate) struct Options<T> {
+pub(crate) struct TableOptions<T> {
     pub(crate) columns: Vec<String>,
     pub(crate) format: Format,
     rows: PhantomData<fn() -> T>,
 }
 
-impl<T> std::fmt::Debug for Options<T> {
+impl<T> std::fmt::Debug for TableOptions<T> {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Options").field("columns", &self.columns).field("format", &self.format).finish()
+        f.debug_struct("TableOptions").field("columns", &self.columns).field("format", &self.format).finish()
     }
 }
 
-impl<T> Options<T> {
+impl<T> TableOptions<T> {
     pub(crate) const fn new(columns: Vec<String>, format: Format) -> Self {
         Self { columns, format, rows: PhantomData }
     }
 }
 
 // Implemented by hand, because the help names the columns of the list.
-impl<T: Listed> clap::Args for Options<T> {
+impl<T: Listed> clap::Args for TableOptions<T> {
     fn augment_args(command: Command) -> Command {
         let names: Vec<_> = T::COLUMNS.iter().map(|column| column.name).collect();
         let columns = Arg::new("column")
@@ -165,7 +165,7 @@ impl<T: Listed> clap::Args for Options<T> {
     }
 }
 
-impl<T: Listed> FromArgMatches for Options<T> {
+impl<T: Listed> FromArgMatches for TableOptions<T> {
     fn from_arg_matches(matches: &ArgMatches) -> Result<Self, Error> {
         let columns = matches.get_many::<String>("column").into_iter().flatten().cloned().collect();
         Ok(Self::new(columns, matches.get_one("output").copied().unwrap_or_default()))
@@ -180,7 +180,7 @@ impl<T: Listed> FromArgMatches for Options<T> {
 /// Prints `rows`, or `empty` to standard error when there are none.
 pub(crate) fn print<T: Listed>(
     printer: &Printer,
-    options: &Options<T>,
+    options: &TableOptions<T>,
     rows: &[T],
     empty: &str,
 ) -> anyhow::Result<()> {
@@ -214,7 +214,7 @@ pub(crate) fn print<T: Listed>(
     Ok(())
 }
 
-fn choose<T: Listed>(options: &Options<T>) -> anyhow::Result<Vec<&'static Column<T>>> {
+fn choose<T: Listed>(options: &TableOptions<T>) -> anyhow::Result<Vec<&'static Column<T>>> {
     if options.columns.is_empty() {
         let is_wide = options.format == Format::Wide;
         return Ok(T::COLUMNS.iter().filter(|column| is_wide || column.shown).collect());
@@ -435,11 +435,11 @@ mod tests {
         ];
     }
 
-    fn options(columns: &[&str], format: Format) -> Options<Row> {
-        Options::new(columns.iter().map(|name| (*name).to_owned()).collect(), format)
+    fn options(columns: &[&str], format: Format) -> TableOptions<Row> {
+        TableOptions::new(columns.iter().map(|name| (*name).to_owned()).collect(), format)
     }
 
-    fn names(options: &Options<Row>) -> anyhow::Result<Vec<&'static str>> {
+    fn names(options: &TableOptions<Row>) -> anyhow::Result<Vec<&'static str>> {
         Ok(choose(options)?.iter().map(|column| column.name).collect())
     }
 

@@ -6,7 +6,7 @@ use std::net::TcpListener;
 use std::process::{Child, Command, Stdio};
 use std::time::Duration;
 
-use coder_api::builds::{Reason, Transition};
+use coder_api::builds::{BuildReason, Transition};
 use coder_api::resources::AgentStatus;
 use coder_api::templates::CreateTemplateRequest;
 use coder_requirements::require;
@@ -296,6 +296,6 @@ fn an_open_session_keeps_a_workspace_from_stopping() {
     assert!(session.wait().unwrap().success());
     site.runtime.block_on(daemon.acquire()).unwrap();
     let build = site.runtime.block_on(latest());
-    assert_eq!((build.transition, build.reason), (Transition::Stop, Reason::Autostop));
+    assert_eq!((build.transition, build.reason), (Transition::Stop, BuildReason::Autostop));
     site.runtime.block_on(daemon.leave());
 }

@@ -2,7 +2,7 @@
 
 use jiff::{SignedDuration, Timestamp};
 
-use super::{Daemon, Job, KeyState, NamedDaemon, Presence};
+use super::{Daemon, KeyState, NamedDaemon, Presence, WaitingJob};
 use crate::tags::{self, DaemonCapabilities, JobRequirements, OWNER, SCOPE, TagSet};
 
 /// How many tags of a job a daemon does not have.
@@ -68,11 +68,11 @@ impl Daemon<'_> {
         }
     }
 
-    pub(super) fn is_candidate(&self, job: &Job<'_>) -> bool {
+    pub(super) fn is_candidate(&self, job: &WaitingJob<'_>) -> bool {
         self.organization == job.organization && self.provisioners.iter().any(|kind| kind == job.provisioner)
     }
 
-    fn matches(&self, job: &Job<'_>) -> bool {
+    fn matches(&self, job: &WaitingJob<'_>) -> bool {
         let capabilities = DaemonCapabilities {
             organization: self.organization,
             provisioners: self.provisioners,
@@ -83,14 +83,14 @@ impl Daemon<'_> {
         tags::matches(&capabilities, &requirements)
     }
 
-    fn serves_another_user(&self, job: &Job<'_>) -> bool {
+    fn serves_another_user(&self, job: &WaitingJob<'_>) -> bool {
         let user = if job.tags.is_user_scoped() { job.tags.owner() } else { job.initiator.to_string() };
         self.tags.is_user_scoped() && self.tags.owner() != user
     }
 
     pub(super) fn first_failure(
         &self,
-        job: &Job<'_>,
+        job: &WaitingJob<'_>,
         now: Timestamp,
         stale_after: SignedDuration,
     ) -> CheckFailure {
@@ -126,7 +126,7 @@ impl Daemon<'_> {
 /// daemon: after a server's downtime daemons get the whole time to come back.
 #[must_use]
 pub fn capable_daemon_seen_at(
-    job: &Job<'_>,
+    job: &WaitingJob<'_>,
     daemons: &[Daemon<'_>],
     watched_since: Timestamp,
     now: Timestamp,

@@ -7,7 +7,7 @@ use crate::tags::TagSet;
 
 /// The waiting job.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Job<'a> {
+pub struct WaitingJob<'a> {
     /// The organization it belongs to.
     pub organization: OrganizationId,
     /// The provisioner type it needs.

@@ -39,7 +39,7 @@ use jiff::{SignedDuration, Timestamp};
 
 pub use self::checks::capable_daemon_seen_at;
 use self::checks::{CheckFailure, UnmetTags, unmet};
-pub use self::inputs::{Daemon, Job, KeyState, Presence, QueueState};
+pub use self::inputs::{Daemon, KeyState, Presence, QueueState, WaitingJob};
 pub use self::reason::{NamedDaemon, Reason, TagMismatch};
 pub use self::reference_table::published_reasons;
 use crate::tags::{SCOPE, SCOPE_USER};
@@ -50,7 +50,7 @@ use crate::tags::{SCOPE, SCOPE_USER};
 /// its daemons could run; `stale_after` is how old a daemon's last heartbeat may be (90 s, scheduling-and-auth 0).
 #[must_use]
 pub fn explain(
-    job: &Job<'_>,
+    job: &WaitingJob<'_>,
     daemons: &[Daemon<'_>],
     queue: QueueState,
     now: Timestamp,
@@ -100,7 +100,7 @@ struct Groups<'a, 'b> {
 }
 
 impl Groups<'_, '_> {
-    fn reasons(self, job: &Job<'_>, queue: QueueState) -> Vec<Reason> {
+    fn reasons(self, job: &WaitingJob<'_>, queue: QueueState) -> Vec<Reason> {
         let mut reasons = Vec::new();
         if !self.busy.is_empty() {
             let slots = self.busy.iter().map(|daemon| u64::from(daemon.slots)).sum();
@@ -150,7 +150,7 @@ impl Groups<'_, '_> {
         Some(Reason::OtherUser { daemon: daemon.named(), daemons: 1 + included.count() })
     }
 
-    fn tag_reasons(&self, job: &Job<'_>, is_first: bool, reasons: &mut Vec<Reason>) {
+    fn tag_reasons(&self, job: &WaitingJob<'_>, is_first: bool, reasons: &mut Vec<Reason>) {
         // No unmet tag, and still no match: tagged daemons do not run untagged jobs.
         let with_all_tags = self.tags.iter().filter(|(_, unmet_tags)| unmet_tags.pairs() == 0).count();
         let all_untagged = is_first
@@ -175,7 +175,7 @@ impl Groups<'_, '_> {
 }
 
 /// The tags that the nearest daemon lacks, or has with another value.
-fn nearest(job: &Job<'_>, daemon: &Daemon<'_>) -> Reason {
+fn nearest(job: &WaitingJob<'_>, daemon: &Daemon<'_>) -> Reason {
     let (mut missing, mut different) = (Vec::new(), Vec::new());
     for (key, wants, has) in unmet(job.tags, daemon.tags) {
         let (key, wants) = (key.to_owned(), wants.to_owned());

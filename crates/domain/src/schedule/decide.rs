@@ -6,7 +6,7 @@ use jiff::{SignedDuration, Timestamp};
 use super::cron::Schedule;
 use super::deadline::next_autostart;
 use super::rules::TemplateRules;
-use crate::build::{Reason, Transition};
+use crate::build::{BuildReason, Transition};
 use crate::job::Status;
 
 /// A workspace with a build under way is looked at again after this time. The end of a build need not wake anybody.
@@ -18,7 +18,7 @@ const RETRY: (SignedDuration, SignedDuration) = (SignedDuration::from_mins(1), S
 
 /// The state of the account of a workspace's owner.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Owner {
+pub enum OwnerStatus {
     Active,
     /// The account was never used, or not for long.
     Dormant,
@@ -40,7 +40,7 @@ pub struct LastBuild {
 #[derive(Clone, Copy, Debug)]
 pub struct Facts<'a> {
     pub rules: &'a TemplateRules,
-    pub owner: Owner,
+    pub owner: OwnerStatus,
     pub build: LastBuild,
     /// Its own schedule.
     pub autostart: Option<&'a Schedule>,
@@ -51,7 +51,7 @@ pub struct Facts<'a> {
 
 /// What is to be done.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Action {
+pub enum ScheduledAction {
     Start,
     Stop,
     /// Mark it as dormant; `stop` it too when it is started.
@@ -61,16 +61,16 @@ pub enum Action {
     Delete,
 }
 
-impl Action {
+impl ScheduledAction {
     /// The build that it needs.
     #[must_use]
-    pub const fn build(self) -> Option<(Transition, Reason)> {
+    pub const fn build(self) -> Option<(Transition, BuildReason)> {
         match self {
-            Self::Start => Some((Transition::Start, Reason::Autostart)),
-            Self::Stop => Some((Transition::Stop, Reason::Autostop)),
-            Self::Dormancy { stop: true } => Some((Transition::Stop, Reason::Dormancy)),
+            Self::Start => Some((Transition::Start, BuildReason::Autostart)),
+            Self::Stop => Some((Transition::Stop, BuildReason::Autostop)),
+            Self::Dormancy { stop: true } => Some((Transition::Stop, BuildReason::Dormancy)),
             Self::Dormancy { stop: false } => None,
-            Self::Delete => Some((Transition::Delete, Reason::Autodelete)),
+            Self::Delete => Some((Transition::Delete, BuildReason::Autodelete)),
         }
     }
 
@@ -96,7 +96,7 @@ impl Action {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Decision {
     /// The action that is due, and since when.
-    pub action: Option<(Action, Timestamp)>,
+    pub action: Option<(ScheduledAction, Timestamp)>,
     /// When to look at the workspace again, unless something is done now; none when only a change can make something due.
     pub next_look: Option<Timestamp>,
 }
@@ -109,11 +109,11 @@ pub fn decide(facts: &Facts<'_>, now: Timestamp) -> Decision {
     }
     let stops = facts.build.transition == Transition::Start;
     let dues = [
-        (Action::Stop, autostop(facts)),
-        (Action::Start, autostart(facts)),
-        (Action::Stop, failed_start(facts)),
-        (Action::Dormancy { stop: stops }, dormancy(facts)),
-        (Action::Delete, deletion(facts)),
+        (ScheduledAction::Stop, autostop(facts)),
+        (ScheduledAction::Start, autostart(facts)),
+        (ScheduledAction::Stop, failed_start(facts)),
+        (ScheduledAction::Dormancy { stop: stops }, dormancy(facts)),
+        (ScheduledAction::Delete, deletion(facts)),
     ];
     let dues = dues.into_iter().filter_map(|(action, due)| Some((action, due?)));
     let action = dues.clone().find(|(_, due)| *due <= now);
@@ -137,14 +137,14 @@ fn autostop(facts: &Facts<'_>) -> Option<Timestamp> {
         return None;
     }
     match facts.owner {
-        Owner::Suspended => facts.build.ended_at,
-        Owner::Active | Owner::Dormant => facts.build.deadline,
+        OwnerStatus::Suspended => facts.build.ended_at,
+        OwnerStatus::Active | OwnerStatus::Dormant => facts.build.deadline,
     }
 }
 
 /// The start that follows the last stop. One that was missed, because the server or all daemons were away, is made up for.
 fn autostart(facts: &Facts<'_>) -> Option<Timestamp> {
-    let may_start = facts.owner == Owner::Active
+    let may_start = facts.owner == OwnerStatus::Active
         && !has_failed(facts)
         && facts.dormant_at.is_none()
         && facts.build.transition == Transition::Stop;
@@ -198,9 +198,9 @@ pub fn why_no_autostart(facts: &Facts<'_>) -> Option<&'static str> {
         return Some("the workspace is dormant: start it by hand");
     }
     match facts.owner {
-        Owner::Suspended => return Some("the account of the owner is suspended"),
-        Owner::Dormant => return Some("the owner has not logged in for long"),
-        Owner::Active => {}
+        OwnerStatus::Suspended => return Some("the account of the owner is suspended"),
+        OwnerStatus::Dormant => return Some("the owner has not logged in for long"),
+        OwnerStatus::Active => {}
     }
     if has_failed(facts) {
         return Some("the last build failed: start or stop the workspace by hand");
@@ -231,7 +231,7 @@ mod tests {
     fn facts(transition: Transition, status: Status) -> Facts<'static> {
         Facts {
             rules: &RULES,
-            owner: Owner::Active,
+            owner: OwnerStatus::Active,
             build: LastBuild {
                 transition,
                 status,
@@ -246,7 +246,7 @@ mod tests {
         }
     }
 
-    fn action(facts: &Facts<'_>, now: Timestamp) -> Option<Action> {
+    fn action(facts: &Facts<'_>, now: Timestamp) -> Option<ScheduledAction> {
         decide(facts, now).action.map(|(action, _)| action)
     }
 
@@ -254,10 +254,13 @@ mod tests {
     fn a_started_workspace_stops_at_its_deadline() {
         let running = facts(Transition::Start, Status::Succeeded);
         assert_eq!(decide(&running, at(7)), Decision { action: None, next_look: Some(at(8)) });
-        assert_eq!(decide(&running, at(8)).action, Some((Action::Stop, at(8))));
+        assert_eq!(decide(&running, at(8)).action, Some((ScheduledAction::Stop, at(8))));
         let unlimited = Facts { build: LastBuild { deadline: None, ..running.build }, ..running };
         assert_eq!(decide(&unlimited, at(50)), Decision { action: None, next_look: Some(at(100)) });
-        assert_eq!(action(&Facts { owner: Owner::Suspended, ..unlimited }, at(1)), Some(Action::Stop));
+        assert_eq!(
+            action(&Facts { owner: OwnerStatus::Suspended, ..unlimited }, at(1)),
+            Some(ScheduledAction::Stop)
+        );
         assert_eq!(action(&Facts { dormant_at: Some(at(1)), ..running }, at(9)), None);
     }
 
@@ -267,13 +270,13 @@ mod tests {
         let stopped = Facts { autostart: Some(&schedule), ..facts(Transition::Stop, Status::Succeeded) };
         assert_eq!(decide(&stopped, at(0)), Decision { action: None, next_look: Some(at(1)) });
         // Also when the server was away at that time.
-        assert_eq!(decide(&stopped, at(50)).action, Some((Action::Start, at(1))));
+        assert_eq!(decide(&stopped, at(50)).action, Some((ScheduledAction::Start, at(1))));
         assert_eq!(why_no_autostart(&stopped), None);
         let closed = TemplateRules { allow_user_autostart: false, ..RULES };
         let no_day = TemplateRules { autostart_days: Weekdays::NONE, ..RULES };
         for (refused, words) in [
-            (Facts { owner: Owner::Suspended, ..stopped }, "suspended"),
-            (Facts { owner: Owner::Dormant, ..stopped }, "logged in"),
+            (Facts { owner: OwnerStatus::Suspended, ..stopped }, "suspended"),
+            (Facts { owner: OwnerStatus::Dormant, ..stopped }, "logged in"),
             (Facts { dormant_at: Some(at(0)), ..stopped }, "dormant"),
             (Facts { rules: &closed, ..stopped }, "does not allow"),
             (Facts { rules: &no_day, ..stopped }, "none of the days"),
@@ -290,7 +293,7 @@ mod tests {
     fn a_failed_start_is_stopped_after_the_failure_time() {
         let failed = facts(Transition::Start, Status::Failed);
         assert_eq!(decide(&failed, at(0)), Decision { action: None, next_look: Some(at(1)) });
-        assert_eq!(action(&failed, at(1)), Some(Action::Stop));
+        assert_eq!(action(&failed, at(1)), Some(ScheduledAction::Stop));
         assert_eq!(action(&facts(Transition::Stop, Status::Failed), at(1)), None);
         assert_eq!(action(&Facts { rules: &DEFAULT, ..failed }, at(99)), None);
     }
@@ -301,27 +304,27 @@ mod tests {
         assert_eq!(decide(&deleted, at(500)), Decision { action: None, next_look: None });
         let left = facts(Transition::Delete, Status::Failed);
         assert_eq!(action(&left, at(99)), None);
-        assert_eq!(decide(&left, at(100)).action, Some((Action::Dormancy { stop: false }, at(100))));
+        assert_eq!(decide(&left, at(100)).action, Some((ScheduledAction::Dormancy { stop: false }, at(100))));
     }
 
     #[test]
     fn an_unused_workspace_becomes_dormant_and_is_deleted() {
         let stopped = facts(Transition::Stop, Status::Succeeded);
         assert_eq!(decide(&stopped, at(99)), Decision { action: None, next_look: Some(at(100)) });
-        assert_eq!(action(&stopped, at(100)), Some(Action::Dormancy { stop: false }));
+        assert_eq!(action(&stopped, at(100)), Some(ScheduledAction::Dormancy { stop: false }));
         let running = facts(Transition::Start, Status::Succeeded);
         let running = Facts { build: LastBuild { deadline: None, ..running.build }, ..running };
-        assert_eq!(action(&running, at(100)), Some(Action::Dormancy { stop: true }));
+        assert_eq!(action(&running, at(100)), Some(ScheduledAction::Dormancy { stop: true }));
         assert_eq!(action(&Facts { last_used_at: at(90), ..stopped }, at(100)), None);
 
         let dormant = Facts { dormant_at: Some(at(100)), deleting_at: Some(at(110)), ..stopped };
         assert_eq!(decide(&dormant, at(109)), Decision { action: None, next_look: Some(at(110)) });
-        assert_eq!(action(&dormant, at(110)), Some(Action::Delete));
+        assert_eq!(action(&dormant, at(110)), Some(ScheduledAction::Delete));
         assert_eq!(action(&Facts { rules: &DEFAULT, ..dormant }, at(999)), None);
         let failed = Facts { build: facts(Transition::Delete, Status::Failed).build, ..dormant };
         let failed = Facts { build: LastBuild { ended_at: Some(at(111)), ..failed.build }, ..failed };
         assert_eq!(decide(&failed, at(134)), Decision { action: None, next_look: Some(at(135)) });
-        assert_eq!(action(&failed, at(135)), Some(Action::Delete));
+        assert_eq!(action(&failed, at(135)), Some(ScheduledAction::Delete));
     }
 
     #[test]
@@ -351,7 +354,7 @@ mod tests {
             let transition = Transition::ALL[which % 3];
             let status = if failed { Status::Failed } else { Status::Succeeded };
             let facts = Facts {
-                owner: [Owner::Active, Owner::Dormant, Owner::Suspended][owner],
+                owner: [OwnerStatus::Active, OwnerStatus::Dormant, OwnerStatus::Suspended][owner],
                 autostart: (which > 2).then_some(&schedule),
                 dormant_at: dormant.map(at),
                 deleting_at: dormant.map(|hours| at(hours + 10)),

@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 use std::fmt::Debug;
 use std::str::FromStr;
 
-use coder_domain::build::{Reason, Transition, WorkspaceStatus};
+use coder_domain::build::{BuildReason, Transition, WorkspaceStatus};
 use coder_domain::job::{Status, Type, UnknownVariant};
 use serde::Serialize;
 
@@ -28,13 +28,16 @@ fn variants_have_one_text() {
     check(&Status::ALL, |status| status.as_str());
     check(&Transition::ALL, |transition| transition.as_str());
     check(&WorkspaceStatus::ALL, |status| status.as_str());
-    check(&Reason::ALL, |reason| reason.as_str());
+    check(&BuildReason::ALL, |reason| reason.as_str());
 }
 
 #[test]
 fn clients_may_say_how_they_started_a_build_and_nothing_else() {
-    let allowed: Vec<_> =
-        Reason::ALL.into_iter().filter(|reason| reason.may_be_requested()).map(Reason::as_str).collect();
+    let allowed: Vec<_> = BuildReason::ALL
+        .into_iter()
+        .filter(|reason| reason.may_be_requested())
+        .map(BuildReason::as_str)
+        .collect();
     assert_eq!(allowed, ["dashboard", "cli", "ssh_connection", "vscode_connection", "jetbrains_connection"]);
 }
 

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use coder_domain::Timestamp;
 use coder_domain::explain::{
-    Daemon, Job, KeyState, NamedDaemon, Presence, QueueState, Reason, capable_daemon_seen_at, explain,
+    Daemon, KeyState, NamedDaemon, Presence, QueueState, Reason, WaitingJob, capable_daemon_seen_at, explain,
 };
 use coder_domain::ids::{DaemonId, OrganizationId, UserId};
 use coder_domain::tags::TagSet;
@@ -107,7 +107,7 @@ fn ask(wants: Wants, workers: &[Worker]) -> Vec<Reason> {
             busy: worker.busy,
         })
         .collect();
-    let job = Job {
+    let job = WaitingJob {
         organization: organization(0),
         provisioner: "terraform",
         tags: &tags,
@@ -380,7 +380,7 @@ fn capable_daemons_are_remembered_for_the_reaper() {
         slots: 1,
         busy: 1,
     };
-    let job = |created| Job {
+    let job = |created| WaitingJob {
         organization: organization(0),
         provisioner: "terraform",
         tags: &tags,

@@ -58,7 +58,7 @@ pub(crate) async fn reconcile(plane: Arc<CoderControlPlane>, ctx: Arc<Context>) 
         write_finalizers(&ctx, &plane, &finalizers).await?;
         return Ok(Action::requeue(Duration::from_secs(300)));
     }
-    let mut pass = Pass {
+    let mut pass = ControlPlanePass {
         ctx: &ctx,
         plane: &plane,
         names: Names::of_control_plane(&plane.namespace().unwrap_or_default(), &plane.name_any()),
@@ -101,7 +101,7 @@ async fn write_finalizers(
     }
 }
 
-struct Pass<'a> {
+struct ControlPlanePass<'a> {
     ctx: &'a Context,
     plane: &'a CoderControlPlane,
     names: Names,
@@ -109,7 +109,7 @@ struct Pass<'a> {
     next: Duration,
 }
 
-impl Pass<'_> {
+impl ControlPlanePass<'_> {
     async fn find(&mut self, finding: Finding) {
         let generation = self.plane.meta().generation;
         let is_news =

@@ -9,7 +9,7 @@ use coder_domain::ids::UserId;
 use coder_domain::tags::TagSet;
 
 use super::{Interest, PoolId};
-use crate::rules::demand::{Idle, Pool, distribute};
+use crate::rules::demand::{Idle, PoolCapacity, distribute};
 
 /// What a pool needs to know about its queue.
 #[derive(Clone, Debug, Default, PartialEq)]
@@ -77,10 +77,13 @@ pub(crate) fn demands(
     pending.sort_by_key(|job| job.created_at);
     // Jobs of organizations are canonical already; a filter on the way must not change which daemon they fit.
     let tags: Vec<TagSet> = pending.iter().map(|job| canonical(&job.tags)).collect();
-    let views: Vec<Pool> = pools
+    let views: Vec<PoolCapacity> = pools
         .values()
         .zip(&found)
-        .map(|(pool, demand)| Pool { tags: pool.tags.clone(), room: pool.max.saturating_sub(demand.busy) })
+        .map(|(pool, demand)| PoolCapacity {
+            tags: pool.tags.clone(),
+            room: pool.max.saturating_sub(demand.busy),
+        })
         .collect();
     let waiting = distribute(&views, &idle, &tags);
     for ((demand, waiting), pool) in found.iter_mut().zip(waiting).zip(pools.values()) {

@@ -4,7 +4,7 @@ use coder_domain::tags::TagSet;
 
 /// A pool as the distribution of jobs sees it.
 #[derive(Clone, Debug)]
-pub struct Pool {
+pub struct PoolCapacity {
     /// The tags of its key.
     pub tags: TagSet,
     /// How many further daemons it may have for waiting jobs.
@@ -29,7 +29,7 @@ pub struct Idle {
 /// free for the jobs that need them. A pool without room leaves the job to the next one. A job that no pool can run
 /// holds nothing up.
 #[must_use]
-pub fn distribute(pools: &[Pool], idle: &[Idle], jobs: &[TagSet]) -> Vec<usize> {
+pub fn distribute(pools: &[PoolCapacity], idle: &[Idle], jobs: &[TagSet]) -> Vec<usize> {
     let mut waiting = vec![0_usize; pools.len()];
     let mut free: Vec<usize> = idle.iter().map(|daemons| daemons.slots).collect();
     let mut by_tags: Vec<usize> = (0..pools.len()).collect();
@@ -80,8 +80,8 @@ mod tests {
         TagSet::canonical(UserId::NIL, [&map])
     }
 
-    fn pool(text: &str, room: usize) -> Pool {
-        Pool { tags: tags(text), room }
+    fn pool(text: &str, room: usize) -> PoolCapacity {
+        PoolCapacity { tags: tags(text), room }
     }
 
     #[test]

@@ -34,7 +34,7 @@ pub struct SessionCounts {
 
 /// One connection in the list; it leaves the list when this is dropped.
 #[derive(Debug)]
-pub struct Registration {
+pub struct AgentRegistration {
     list: ConnectedAgents,
     agent: AgentId,
     connection: Uuid,
@@ -45,13 +45,13 @@ impl ConnectedAgents {
     /// Enters a connection. It closes an earlier one of the same agent: an agent has one, and a connection that broke
     /// without a word is still there for a while when the agent comes back.
     #[must_use]
-    pub fn register(&self, agent: AgentId) -> Registration {
+    pub fn register(&self, agent: AgentId) -> AgentRegistration {
         let (connection, close) = (Uuid::new_v4(), CancellationToken::new());
         let entry = Entry { connection, close: close.clone(), sessions: SessionCounts::default() };
         if let Some(earlier) = self.0.lock().insert(agent, entry) {
             earlier.close.cancel();
         }
-        Registration { list: self.clone(), agent, connection, close }
+        AgentRegistration { list: self.clone(), agent, connection, close }
     }
 
     /// All connected agents.
@@ -91,7 +91,7 @@ impl ConnectedAgents {
     }
 }
 
-impl Registration {
+impl AgentRegistration {
     /// The name of this connection.
     #[must_use]
     pub const fn connection(&self) -> Uuid {
@@ -114,7 +114,7 @@ impl Registration {
     }
 }
 
-impl Drop for Registration {
+impl Drop for AgentRegistration {
     fn drop(&mut self) {
         let mut list = self.list.0.lock();
         if list.get(&self.agent).is_some_and(|entry| entry.connection == self.connection) {

@@ -10,7 +10,7 @@ use coder_wire::bytes::ByteStream;
 use coder_wire::{agent, mux};
 use tokio_util::sync::CancellationToken;
 
-use super::connected_agents::Registration;
+use super::connected_agents::AgentRegistration;
 use super::session::AgentSession;
 use crate::context::App;
 use crate::events::Topic;
@@ -24,7 +24,7 @@ pub struct Connection {
     app: App,
     identity: AgentIdentity,
     version: ApiVersion,
-    registration: Arc<Registration>,
+    registration: Arc<AgentRegistration>,
     url: AccessUrl,
 }
 
@@ -68,7 +68,7 @@ impl Connection {
 }
 
 /// The name of a connection in the database; it begins with that of this server process.
-fn connection_name(app: &App, registration: &Registration) -> String {
+fn connection_name(app: &App, registration: &AgentRegistration) -> String {
     format!("{} {}", app.events.outbox().own().simple(), registration.connection().simple())
 }
 

@@ -12,7 +12,7 @@ use coder_wire::drpc::Status;
 use parking_lot::Mutex;
 use tokio::sync::OnceCell;
 
-use super::connected_agents::Registration;
+use super::connected_agents::AgentRegistration;
 use super::pace::Pace;
 use super::reports::boundary::Written;
 use crate::context::App;
@@ -27,7 +27,7 @@ pub(super) struct AgentSession {
     pub(super) app: App,
     pub(super) identity: AgentIdentity,
     pub(super) version: ApiVersion,
-    pub(super) registration: Arc<Registration>,
+    pub(super) registration: Arc<AgentRegistration>,
     /// The URL at which the agent reaches the server.
     pub(super) url: AccessUrl,
     /// The calls of the overlay network.
@@ -50,7 +50,7 @@ impl AgentSession {
         app: App,
         identity: AgentIdentity,
         version: ApiVersion,
-        registration: Arc<Registration>,
+        registration: Arc<AgentRegistration>,
         url: AccessUrl,
     ) -> Self {
         let tailnet = TailnetService::of_agent(app.clone(), identity.agent_id, &url);

@@ -22,7 +22,7 @@ use crate::context::App;
 use crate::events::{Subscription, Topic};
 use crate::http::{Error, Result};
 use crate::network::revoke;
-use crate::network::user_connections::{Registration, Target, UserConnection};
+use crate::network::user_connections::{Target, UserConnection, UserRegistration};
 use crate::routes::workspaces::find::object;
 
 /// How often a right is looked up without a cause: a template may lower the level of its apps.
@@ -90,7 +90,7 @@ impl Right {
 pub(super) struct Upgraded {
     right: Right,
     changes: Subscription,
-    _registration: Registration,
+    _registration: UserRegistration,
 }
 
 impl Upgraded {

@@ -35,7 +35,7 @@ const UPGRADED: &str = "(app)";
 pub struct Proxied;
 
 /// Where an app listens in its workspace. The host of its URL does not count: it is the agent.
-pub(super) struct Target {
+pub(super) struct AppAddress {
     tls: bool,
     port: u16,
     /// Without a slash at its end.
@@ -43,7 +43,7 @@ pub(super) struct Target {
     query: Option<String>,
 }
 
-impl Target {
+impl AppAddress {
     /// Reads the URL of a template.
     pub(super) fn of(url: &str) -> Result<Self, Error> {
         let bad = |detail: String| Error::bad_request("The address of this app is not valid.").detail(detail);
@@ -111,7 +111,7 @@ fn has_dots(path: &str) -> bool {
 pub(super) async fn forward(
     app: &App,
     grant: &Grant,
-    target: &Target,
+    target: &AppAddress,
     rest: &str,
     answers: Option<&Answers>,
     mut request: Request,
@@ -248,21 +248,21 @@ mod tests {
 
     #[test]
     fn urls_of_templates() {
-        let target = Target::of("http://localhost:8080/base/?folder=x").ok().unwrap();
+        let target = AppAddress::of("http://localhost:8080/base/?folder=x").ok().unwrap();
         assert_eq!((target.tls, target.port, &*target.path), (false, 8080, "/base"));
         assert_eq!(target.first_query("/", None), Some("folder=x"));
         assert_eq!(target.first_query("/", Some("")), Some("folder=x"));
         assert_eq!(target.first_query("/", Some("a")), None);
         assert_eq!(target.first_query("/x", None), None);
         assert_eq!(
-            Target::of("https://10.0.0.7").ok().map(|target| (target.tls, target.port)),
+            AppAddress::of("https://10.0.0.7").ok().map(|target| (target.tls, target.port)),
             Some((true, 443))
         );
         for bad in
             ["http://localhost:8", "ftp://localhost", "file:///etc/passwd", "localhost:80", "", "http://"]
         {
             assert_eq!(
-                Target::of(bad).err().map(|error| error.status()),
+                AppAddress::of(bad).err().map(|error| error.status()),
                 Some(StatusCode::BAD_REQUEST),
                 "{bad}"
             );
@@ -271,7 +271,7 @@ mod tests {
 
     #[test]
     fn path_of_a_template_is_not_left() {
-        let inside = Target::of("http://localhost:8080/public").ok().unwrap();
+        let inside = AppAddress::of("http://localhost:8080/public").ok().unwrap();
         let path = |rest| inside.path_and_query(rest, Some("a=1")).ok();
         for kept in ["/x/..y", "/%2525", "/a%2Fb", "/...", "/a%00b"] {
             assert_eq!(path(kept), Some(format!("/public{kept}?a=1")));
@@ -295,7 +295,7 @@ mod tests {
         ] {
             assert_eq!(path(outside), None, "{outside}");
         }
-        let root = Target::of("http://localhost:8080").ok().unwrap();
+        let root = AppAddress::of("http://localhost:8080").ok().unwrap();
         assert_eq!(root.path_and_query("/../x", None).ok(), Some("/../x".to_owned()));
     }
 }

@@ -12,7 +12,7 @@ use http::header::{self, HeaderValue};
 use super::destination::Destination;
 use super::grant::{self, AppRequest, Grant, Granted, Method};
 use super::origins::{self, Answers};
-use super::proxy::{self, Target};
+use super::proxy::{self, AppAddress};
 use super::resolve::{self, Content};
 use super::{Head, sign_in, visitor};
 use crate::authn::{cookies, session};
@@ -105,7 +105,7 @@ async fn open(app: &App, wanted: AppRequest, rest: &str, request: Head, body: Bo
     if let Some(preflight) = answers.as_ref().and_then(|answers| answers.preflight(&request)) {
         return Ok(preflight);
     }
-    let target = Target::of(&grant.app_url)?;
+    let target = AppAddress::of(&grant.app_url)?;
     let mut response = match target.first_query(rest, request.uri().query()) {
         Some(query) => temporary(&format!("{}?{query}", request.uri().path()))?,
         None => {

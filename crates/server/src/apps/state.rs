@@ -19,14 +19,14 @@ const SEALING_KEY: &str = "workspace_app_api_key_key";
 const MAX_UPGRADES: usize = 8192;
 
 /// See the module.
-pub struct Apps {
+pub struct AppsState {
     pub(super) grants: Grants,
     pub(super) sealer: KeySealer,
     pub(super) transport: Transport,
     pub(super) upgrades: Arc<ConnectionLimit>,
 }
 
-impl Apps {
+impl AppsState {
     /// Reads the keys of the deployment, or makes them at the first start.
     ///
     /// # Errors

@@ -6,7 +6,7 @@ use coder_domain::ids::UserId;
 use coder_store::external_auth_links::{self as links, ExternalAuthLink, OAuthTokens};
 use jiff::SignedDuration;
 
-use super::oauth_client::{Error, Grant};
+use super::oauth_client::{Error, ProviderTokens};
 use crate::context::App;
 
 /// A token that expires sooner is refreshed, because a build takes some time.
@@ -19,7 +19,7 @@ pub async fn connect(
     app: &App,
     user: UserId,
     provider: &Provider,
-    grant: Grant,
+    grant: ProviderTokens,
 ) -> Result<(), coder_store::Error> {
     let now = app.now();
     links::put(&mut app.store.single().await?, user, &provider.id, &tokens(grant, now), now).await?;
@@ -89,7 +89,7 @@ pub async fn token(
 async fn refreshed(
     app: &App,
     link: ExternalAuthLink,
-    grant: Grant,
+    grant: ProviderTokens,
 ) -> Result<ExternalAuthLink, coder_store::Error> {
     let now = app.now();
     let tokens = tokens(grant, now);
@@ -100,7 +100,7 @@ async fn refreshed(
     Ok(known(app, link.user_id, &link.provider_id).await?.unwrap_or(link))
 }
 
-fn tokens(grant: Grant, now: Timestamp) -> OAuthTokens {
+fn tokens(grant: ProviderTokens, now: Timestamp) -> OAuthTokens {
     let ends =
         |seconds: i64| now.checked_add(SignedDuration::from_secs(seconds.min(MAX_LIFETIME_SECONDS))).ok();
     OAuthTokens { access: grant.access, refresh: grant.refresh, expires_at: grant.lifetime.and_then(ends) }

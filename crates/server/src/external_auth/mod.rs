@@ -5,4 +5,4 @@ mod oauth_client;
 pub mod providers;
 
 pub use links::{connect, is_connected, known, token};
-pub use oauth_client::{DeviceCode, Error, Grant, OAuthClient, SetupError};
+pub use oauth_client::{DeviceCode, Error, OAuthClient, ProviderTokens, SetupError};

@@ -38,7 +38,7 @@ pub enum Error {
 }
 
 /// The tokens from a provider.
-pub struct Grant {
+pub struct ProviderTokens {
     /// The access token.
     pub access: Secret,
     /// The refresh token; empty without one.
@@ -68,7 +68,7 @@ pub struct DeviceCode {
 /// The response of a token endpoint. Some providers send the lifetime as text.
 #[derive(Default, Deserialize)]
 #[serde(default)]
-struct Answer {
+struct TokenResponse {
     access_token: String,
     refresh_token: String,
     expires_in: serde_json::Value,
@@ -101,7 +101,7 @@ impl OAuthClient {
         code: &str,
         callback: &str,
         verifier: &str,
-    ) -> Result<Grant, Error> {
+    ) -> Result<ProviderTokens, Error> {
         let mut form = vec![("grant_type", "authorization_code"), ("code", code), ("redirect_uri", callback)];
         if !verifier.is_empty() {
             form.push(("code_verifier", verifier));
@@ -110,11 +110,11 @@ impl OAuthClient {
     }
 
     /// Refreshes the token. The refresh token stays the same unless the provider sends another one.
-    pub async fn refresh(&self, provider: &Provider, refresh: &Secret) -> Result<Grant, Error> {
+    pub async fn refresh(&self, provider: &Provider, refresh: &Secret) -> Result<ProviderTokens, Error> {
         let form = vec![("grant_type", "refresh_token"), ("refresh_token", refresh.expose())];
         let grant = self.grant(provider, form).await?;
         let is_new = !grant.refresh.expose().is_empty();
-        Ok(if is_new { grant } else { Grant { refresh: refresh.clone(), ..grant } })
+        Ok(if is_new { grant } else { ProviderTokens { refresh: refresh.clone(), ..grant } })
     }
 
     /// Requests a device code.
@@ -129,7 +129,7 @@ impl OAuthClient {
     }
 
     /// Exchanges a device code for tokens, once the user has confirmed it.
-    pub async fn redeem_device(&self, provider: &Provider, code: &str) -> Result<Grant, Error> {
+    pub async fn redeem_device(&self, provider: &Provider, code: &str) -> Result<ProviderTokens, Error> {
         self.grant(provider, vec![("grant_type", DEVICE_GRANT), ("device_code", code)]).await
     }
 
@@ -150,13 +150,13 @@ impl OAuthClient {
         }
     }
 
-    async fn grant(&self, provider: &Provider, mut form: Vec<(&str, &str)>) -> Result<Grant, Error> {
+    async fn grant(&self, provider: &Provider, mut form: Vec<(&str, &str)>) -> Result<ProviderTokens, Error> {
         form.push(("client_id", &provider.client_id));
         if !provider.client_secret.expose().is_empty() {
             form.push(("client_secret", provider.client_secret.expose()));
         }
         let (status, body) = self.post(&provider.token_url, &form).await?;
-        let answer: Option<Answer> = parse(&body);
+        let answer: Option<TokenResponse> = parse(&body);
         let refused = answer.as_ref().map(|answer| error_code(&answer.error)).filter(|word| !word.is_empty());
         match (answer, refused) {
             _ if status.is_server_error() || status == StatusCode::TOO_MANY_REQUESTS => {
@@ -164,11 +164,13 @@ impl OAuthClient {
             }
             (_, Some(word)) => Err(Error::Refused(word)),
             _ if status.is_client_error() => Err(Error::Refused(format!("status {}", status.as_u16()))),
-            (Some(answer), None) if status.is_success() && !answer.access_token.is_empty() => Ok(Grant {
-                lifetime: lifetime(&answer.expires_in),
-                access: Secret::new(answer.access_token),
-                refresh: Secret::new(answer.refresh_token),
-            }),
+            (Some(answer), None) if status.is_success() && !answer.access_token.is_empty() => {
+                Ok(ProviderTokens {
+                    lifetime: lifetime(&answer.expires_in),
+                    access: Secret::new(answer.access_token),
+                    refresh: Secret::new(answer.refresh_token),
+                })
+            }
             _ if status.is_success() => Err(not_understood()),
             _ => Err(unexpected(status)),
         }
@@ -238,13 +240,13 @@ mod tests {
 
     #[test]
     fn answers_come_as_json_and_as_forms() {
-        let json: Answer = parse(br#"{"access_token":"a","expires_in":60,"scope":"x"}"#).unwrap();
+        let json: TokenResponse = parse(br#"{"access_token":"a","expires_in":60,"scope":"x"}"#).unwrap();
         assert_eq!((json.access_token.as_str(), lifetime(&json.expires_in)), ("a", Some(60)));
-        let form: Answer = parse(b"access_token=a%2Bb&refresh_token=r&expires_in=60").unwrap();
+        let form: TokenResponse = parse(b"access_token=a%2Bb&refresh_token=r&expires_in=60").unwrap();
         assert_eq!((form.access_token.as_str(), form.refresh_token.as_str()), ("a+b", "r"));
         assert_eq!(lifetime(&form.expires_in), Some(60));
         assert_eq!(lifetime(&serde_json::json!(0)), None);
-        assert_eq!(parse::<Answer>(b"<html>").unwrap().access_token, "");
+        assert_eq!(parse::<TokenResponse>(b"<html>").unwrap().access_token, "");
         assert!(parse::<DeviceCode>(b"<html>").is_none());
     }
 

@@ -102,9 +102,9 @@ impl Query {
     }
 
     /// `limit`, `offset` and `after_id`.
-    pub fn page(&self) -> Result<Page> {
+    pub fn page(&self) -> Result<Pagination> {
         let number = |key| self.read::<u32>(key).map(|n| n.map_or(0, i64::from));
-        Ok(Page { limit: number("limit")?, offset: number("offset")?, after: self.read("after_id")? })
+        Ok(Pagination { limit: number("limit")?, offset: number("offset")?, after: self.read("after_id")? })
     }
 
     /// Refuses keys outside `known`.
@@ -121,7 +121,7 @@ impl Query {
 
 /// The requested part of a list.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub struct Page {
+pub struct Pagination {
     /// Most rows; zero means all.
     pub limit: i64,
     /// Rows to skip.
@@ -130,7 +130,7 @@ pub struct Page {
     pub after: Option<uuid::Uuid>,
 }
 
-impl Page {
+impl Pagination {
     /// Returns this part of `rows`.
     #[must_use]
     pub fn cut<T>(&self, rows: Vec<T>, id: impl Fn(&T) -> uuid::Uuid) -> Vec<T> {
@@ -163,11 +163,11 @@ mod tests {
             assert_eq!(query(bad).await.page().unwrap_err().status(), 400, "{bad}");
         }
         let ids: Vec<_> = (1..=5).map(uuid::Uuid::from_u128).collect();
-        let cut = |page: Page| page.cut(ids.clone(), |id| *id).len();
-        assert_eq!(cut(Page::default()), 5);
-        assert_eq!(cut(Page { limit: 2, offset: 4, after: None }), 1);
-        assert_eq!(cut(Page { after: Some(ids[1]), ..Page::default() }), 3);
-        assert_eq!(cut(Page { after: Some(uuid::Uuid::nil()), ..Page::default() }), 0);
+        let cut = |page: Pagination| page.cut(ids.clone(), |id| *id).len();
+        assert_eq!(cut(Pagination::default()), 5);
+        assert_eq!(cut(Pagination { limit: 2, offset: 4, after: None }), 1);
+        assert_eq!(cut(Pagination { after: Some(ids[1]), ..Pagination::default() }), 3);
+        assert_eq!(cut(Pagination { after: Some(uuid::Uuid::nil()), ..Pagination::default() }), 0);
     }
 
     #[tokio::test]

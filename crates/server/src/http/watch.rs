@@ -44,7 +44,7 @@ pub trait Watch: Send + 'static {
 }
 
 /// What a watcher is sent.
-enum Event {
+enum WatchEvent {
     Ping,
     Data(String),
     /// The last one.
@@ -88,12 +88,12 @@ impl<W: Watch> Watcher<W> {
     }
 
     /// The next event; none at the end. Cancel safe.
-    async fn next(&mut self) -> Option<Event> {
+    async fn next(&mut self) -> Option<WatchEvent> {
         if self.over {
             return None;
         }
         if !std::mem::replace(&mut self.begun, true) {
-            return Some(Event::Ping);
+            return Some(WatchEvent::Ping);
         }
         let mut pinged = false;
         let revoked = self.reading.as_ref().map(|reading| reading.revoked.clone());
@@ -111,7 +111,7 @@ impl<W: Watch> Watcher<W> {
                         self.changed = false;
                         if self.last.as_ref() != Some(&text) {
                             self.last = Some(text.clone());
-                            return Some(Event::Data(text));
+                            return Some(WatchEvent::Data(text));
                         }
                     }
                     Ok(View::Gone) => {
@@ -121,12 +121,12 @@ impl<W: Watch> Watcher<W> {
                     Err(error) => {
                         tracing::debug!(?error, "cannot read what is watched");
                         self.over = true;
-                        return Some(Event::Error);
+                        return Some(WatchEvent::Error);
                     }
                 }
             }
             if pinged {
-                return Some(Event::Ping);
+                return Some(WatchEvent::Ping);
             }
             tokio::select! {
                 () = self.changes.changed() => self.changed = true,
@@ -159,9 +159,9 @@ pub fn events<W: Watch>(
     let frames = stream::unfold(watcher, |mut watcher| async move {
         // Official readers take exactly this form.
         let frame = match watcher.next().await? {
-            Event::Ping => "event: ping\n\n".to_owned(),
-            Event::Data(text) => format!("event: data\ndata: {text}\n\n"),
-            Event::Error => format!("event: error\ndata: {ERROR}\n\n"),
+            WatchEvent::Ping => "event: ping\n\n".to_owned(),
+            WatchEvent::Data(text) => format!("event: data\ndata: {text}\n\n"),
+            WatchEvent::Error => format!("event: error\ndata: {ERROR}\n\n"),
         };
         Some((Ok::<_, Infallible>(Bytes::from(frame)), watcher))
     });
@@ -210,9 +210,9 @@ async fn serve<W: Watch>(
 ) -> std::result::Result<(), SocketError> {
     while let Some(event) = socket.wait(watcher.next()).await? {
         let text = match event {
-            Event::Ping => r#"{"type":"ping","data":null}"#.to_owned(),
-            Event::Data(text) => format!(r#"{{"type":"data","data":{text}}}"#),
-            Event::Error => format!(r#"{{"type":"error","data":{ERROR}}}"#),
+            WatchEvent::Ping => r#"{"type":"ping","data":null}"#.to_owned(),
+            WatchEvent::Data(text) => format!(r#"{{"type":"data","data":{text}}}"#),
+            WatchEvent::Error => format!(r#"{{"type":"error","data":{ERROR}}}"#),
         };
         socket.feed(text).await?;
         socket.flush().await?;

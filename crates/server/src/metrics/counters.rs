@@ -15,7 +15,7 @@ use prometheus_client::metrics::gauge::Gauge;
 use prometheus_client::metrics::histogram::Histogram;
 use prometheus_client::registry::Registry;
 
-use super::sockets::{Durations, Socket, Sockets};
+use super::sockets::{Durations, OpenSocket, Sockets};
 use super::workspaces::WorkspaceCounts;
 
 /// Most tag sets with labels of their own. All others share the labels of [`OTHER_TAG_SETS`].
@@ -163,7 +163,7 @@ impl Metrics {
     }
 
     /// A WebSocket is opened at this route; it counts until the result is dropped.
-    pub fn socket(&self, path: &'static str) -> Socket {
+    pub fn socket(&self, path: &'static str) -> OpenSocket {
         self.0.sockets.open(path)
     }
 

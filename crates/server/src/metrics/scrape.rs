@@ -109,7 +109,7 @@ async fn now(app: &App) -> Result<Registry, Error> {
         (users::UserStatus::Dormant, "dormant"),
         (users::UserStatus::Suspended, "suspended"),
     ] {
-        let filter = users::Filter { status: Some(vec![status]), ..users::Filter::default() };
+        let filter = users::UserFilter { status: Some(vec![status]), ..users::UserFilter::default() };
         counts.push((word, users::count(&mut tx, &filter).await?));
     }
     let mut registry = Registry::default();

@@ -44,21 +44,21 @@ impl Sockets {
     }
 
     /// One is opened at this route.
-    pub(super) fn open(&self, path: &'static str) -> Socket {
+    pub(super) fn open(&self, path: &'static str) -> OpenSocket {
         self.open.get_or_create(&PathLabels { path }).inc();
-        Socket { counts: self.clone(), path, since: Instant::now() }
+        OpenSocket { counts: self.clone(), path, since: Instant::now() }
     }
 }
 
 /// A WebSocket that is open until this is dropped.
 #[must_use = "it counts as closed once this is dropped"]
-pub struct Socket {
+pub struct OpenSocket {
     counts: Sockets,
     path: &'static str,
     since: Instant,
 }
 
-impl Drop for Socket {
+impl Drop for OpenSocket {
     fn drop(&mut self) {
         let labels = PathLabels { path: self.path };
         self.counts.open.get_or_create(&labels).dec();

@@ -29,7 +29,7 @@ use tokio::sync::Notify;
 use uuid::Uuid;
 
 use self::resume_token::ResumeTokens;
-use self::server_node::{Limits, ServerNode};
+use self::server_node::{NodeLimits, ServerNode};
 use self::user_connections::UserConnections;
 use crate::config::Config;
 use crate::http::connection_limit::{ConnectionLimit, Permit};
@@ -80,7 +80,7 @@ impl Network {
             None
         };
         Ok(Self {
-            server_node: Arc::new(ServerNode::new(relay.clone(), hub.clone(), Limits::default())),
+            server_node: Arc::new(ServerNode::new(relay.clone(), hub.clone(), NodeLimits::default())),
             relay,
             hub,
             users: UserConnections::new(config.tailnet.user_connections),

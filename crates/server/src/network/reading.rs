@@ -6,7 +6,7 @@ use std::sync::Arc;
 use tokio_util::sync::CancellationToken;
 
 use super::revoke;
-use super::user_connections::{Registration, Target, UserConnection};
+use super::user_connections::{Target, UserConnection, UserRegistration};
 use crate::authn::session::signed_out;
 use crate::context::App;
 use crate::http::websocket_limit::WebSocketPermit;
@@ -17,7 +17,7 @@ pub struct Reading {
     /// Fires when it has ended.
     pub revoked: CancellationToken,
     _permit: WebSocketPermit,
-    _registration: Registration,
+    _registration: UserRegistration,
 }
 
 impl Reading {

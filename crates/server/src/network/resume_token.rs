@@ -29,7 +29,7 @@ struct Claims {
 /// A token that is malformed, expired, of another user, or not ours.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 #[error("the resume token is malformed, has expired, or belongs to another user")]
-pub struct InvalidToken;
+pub struct InvalidResumeToken;
 
 impl ResumeTokens {
     pub(super) fn new(key: &[u8; KEY_BYTES]) -> Self {
@@ -44,15 +44,20 @@ impl ResumeTokens {
     /// The peer id of a token; none for one that names no key, which the official server ignores, too.
     ///
     /// # Errors
-    /// [`InvalidToken`].
-    pub fn read(&self, token: &str, user: UserId, now: Timestamp) -> Result<Option<Uuid>, InvalidToken> {
+    /// [`InvalidResumeToken`].
+    pub fn read(
+        &self,
+        token: &str,
+        user: UserId,
+        now: Timestamp,
+    ) -> Result<Option<Uuid>, InvalidResumeToken> {
         let claims: Claims = match self.0.read(token, MAX_BYTES) {
             Ok(claims) => claims,
             Err(signed_token::InvalidToken::NoKey) => return Ok(None),
-            Err(signed_token::InvalidToken::Forged) => return Err(InvalidToken),
+            Err(signed_token::InvalidToken::Forged) => return Err(InvalidResumeToken),
         };
         if claims.user_id != user || claims.exp <= now.as_second() {
-            return Err(InvalidToken);
+            return Err(InvalidResumeToken);
         }
         Ok(Some(claims.sub))
     }
@@ -68,9 +73,9 @@ mod tests {
         let now = Timestamp::constant(1_780_000_000, 0);
         let token = tokens.issue(user, peer, now);
         assert_eq!(tokens.read(&token, user, now), Ok(Some(peer)));
-        assert_eq!(tokens.read(&token, UserId::random(), now), Err(InvalidToken));
-        assert_eq!(tokens.read(&token, user, now + TOKEN_LIFETIME), Err(InvalidToken));
-        assert_eq!(ResumeTokens::new(&[8; 64]).read(&token, user, now), Err(InvalidToken));
+        assert_eq!(tokens.read(&token, UserId::random(), now), Err(InvalidResumeToken));
+        assert_eq!(tokens.read(&token, user, now + TOKEN_LIFETIME), Err(InvalidResumeToken));
+        assert_eq!(ResumeTokens::new(&[8; 64]).read(&token, user, now), Err(InvalidResumeToken));
     }
 
     #[test]
@@ -83,7 +88,7 @@ mod tests {
         for bad in
             [String::new(), format!("{}.{}.{}", parts[0], others[1], parts[2]), "x".repeat(MAX_BYTES + 1)]
         {
-            assert_eq!(tokens.read(&bad, user, now), Err(InvalidToken), "{bad}");
+            assert_eq!(tokens.read(&bad, user, now), Err(InvalidResumeToken), "{bad}");
         }
         // {"alg":"HS512"}
         let nameless = format!("eyJhbGciOiJIUzUxMiJ9.{}.x", parts[1]);

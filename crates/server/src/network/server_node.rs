@@ -45,7 +45,7 @@ const MAX_DELAY: Duration = Duration::from_secs(10);
 
 /// What the node may hold.
 #[derive(Clone, Copy, Debug)]
-pub struct Limits {
+pub struct NodeLimits {
     /// Agents that it knows at once.
     pub agents: usize,
     /// Connections to one agent.
@@ -59,7 +59,7 @@ pub struct Limits {
     pub idle: Duration,
 }
 
-impl Default for Limits {
+impl Default for NodeLimits {
     fn default() -> Self {
         Self {
             agents: 4096,
@@ -95,7 +95,7 @@ pub enum DialError {
 pub struct ServerNode {
     relay: Relay,
     hub: Hub,
-    limits: Limits,
+    limits: NodeLimits,
     running: OnceLock<Running>,
 }
 
@@ -109,13 +109,13 @@ struct Running {
 /// The agents that the node knows.
 #[derive(Debug, Default)]
 struct Agents {
-    table: Mutex<Table>,
+    table: Mutex<AgentTable>,
     /// An agent was added, or has no connection any more.
     changed: Notify,
 }
 
 #[derive(Debug, Default)]
-struct Table {
+struct AgentTable {
     agents: HashMap<AgentId, Usage>,
     owners: HashMap<UserId, OwnerUsage>,
     connections: usize,
@@ -154,7 +154,7 @@ pub struct AgentStream {
 impl ServerNode {
     /// A node that starts when it is first used.
     #[must_use]
-    pub fn new(relay: Relay, hub: Hub, limits: Limits) -> Self {
+    pub fn new(relay: Relay, hub: Hub, limits: NodeLimits) -> Self {
         Self { relay, hub, limits, running: OnceLock::new() }
     }
 
@@ -273,7 +273,12 @@ impl Agents {
 }
 
 impl Lease {
-    fn take(agents: &Arc<Agents>, owner: UserId, agent: AgentId, limits: Limits) -> Result<Self, DialError> {
+    fn take(
+        agents: &Arc<Agents>,
+        owner: UserId,
+        agent: AgentId,
+        limits: NodeLimits,
+    ) -> Result<Self, DialError> {
         let mut table = agents.table.lock();
         let free = limits.connections.saturating_sub(table.connections);
         if free == 0 {
@@ -386,7 +391,7 @@ impl AsyncWrite for AgentStream {
 mod tests {
     use super::*;
 
-    const LIMITS: Limits = Limits {
+    const LIMITS: NodeLimits = NodeLimits {
         agents: 2,
         agent_connections: 2,
         connections: 3,
@@ -437,7 +442,7 @@ mod tests {
     #[tokio::test]
     async fn workspaces_of_one_owner_leave_connections_for_others() {
         let agents = Arc::<Agents>::default();
-        let limits = Limits { agents: 1000, connections: 60, fast: 12, owner_fast: 8, ..LIMITS };
+        let limits = NodeLimits { agents: 1000, connections: 60, fast: 12, owner_fast: 8, ..LIMITS };
         let fill = |owner| -> Vec<_> {
             std::iter::from_fn(|| Lease::take(&agents, owner, AgentId::random(), limits).ok()).collect()
         };

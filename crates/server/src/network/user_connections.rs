@@ -52,7 +52,7 @@ struct Open {
 
 /// A connection in the list, until it is dropped.
 #[derive(Debug)]
-pub struct Registration {
+pub struct UserRegistration {
     list: UserConnections,
     id: u64,
 }
@@ -72,7 +72,7 @@ impl UserConnections {
 
     /// Adds a connection; none when its user has too many.
     #[must_use]
-    pub fn add(&self, connection: UserConnection) -> Option<Registration> {
+    pub fn add(&self, connection: UserConnection) -> Option<UserRegistration> {
         let mut open = self.open();
         if connection.is_counted() {
             let count = open.counts.entry(connection.user).or_insert(0);
@@ -85,7 +85,7 @@ impl UserConnections {
         open.next += 1;
         open.connections.insert(id, connection);
         drop(open);
-        Some(Registration { list: self.clone(), id })
+        Some(UserRegistration { list: self.clone(), id })
     }
 
     /// The connections that `is` selects.
@@ -126,7 +126,7 @@ impl UserConnections {
     }
 }
 
-impl Drop for Registration {
+impl Drop for UserRegistration {
     fn drop(&mut self) {
         let mut open = self.list.open();
         let Some(connection) = open.connections.remove(&self.id).filter(UserConnection::is_counted) else {

@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use coder_domain::build::WorkspaceStatus;
 use coder_domain::rbac::Subject;
-use coder_store::workspaces::{self, Filter, agents, builds, resources};
+use coder_store::workspaces::{self, WorkspaceFilter, agents, builds, resources};
 use coder_store::{Error as StoreError, Tx, jobs};
 use coder_tailnet::coordinator::Authorization;
 use coder_tailnet::messages::workspace::Status as MessageStatus;
@@ -78,7 +78,7 @@ impl Snapshot {
 
 /// Reads the own workspaces that `subject` may connect to, with their agents: one statement per table.
 async fn load(tx: &mut Tx, subject: &Subject) -> Result<Snapshot, StoreError> {
-    let filter = Filter { owner_id: Some(subject.user), ..Filter::default() };
+    let filter = WorkspaceFilter { owner_id: Some(subject.user), ..WorkspaceFilter::default() };
     let mut rows = workspaces::list(tx, &filter).await?;
     rows.retain(|row| may_connect(subject, row));
     let ids: Vec<_> = rows.iter().map(|row| row.id).collect();

@@ -15,7 +15,7 @@ use crate::routes::keys;
 
 #[derive(Template)]
 #[template(path = "cli_auth.html")]
-struct Page<'a> {
+struct CliAuthPage<'a> {
     csrf: &'a str,
     username: &'a str,
     token: &'a str,
@@ -29,7 +29,7 @@ pub async fn show(State(app): State<App>, origin: Origin, headers: HeaderMap) ->
         return Ok(Redirect::to(SIGN_IN).into_response());
     };
     let (csrf, cookie) = csrf_token(&app, &headers);
-    let page = Page { csrf: &csrf, username: &visitor.user.username, token: "" };
+    let page = CliAuthPage { csrf: &csrf, username: &visitor.user.username, token: "" };
     Ok(with_cookie(render(StatusCode::OK, &page)?, cookie))
 }
 
@@ -45,5 +45,5 @@ pub async fn make(State(app): State<App>, request: Request) -> Result<Response, 
         return Ok(Redirect::to("/cli-auth").into_response());
     }
     let token = keys::create::further_session(&app, &visitor, &visitor.user).await?;
-    render(StatusCode::OK, &Page { csrf: "", username: &visitor.user.username, token: token.expose() })
+    render(StatusCode::OK, &CliAuthPage { csrf: "", username: &visitor.user.username, token: token.expose() })
 }

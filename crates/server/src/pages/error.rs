@@ -11,7 +11,7 @@ use crate::http::error::ErrorText;
 
 #[derive(Template)]
 #[template(path = "error.html")]
-struct Page<'a> {
+struct ErrorPage<'a> {
     title: &'a str,
     message: &'a str,
     detail: &'a str,
@@ -37,7 +37,7 @@ pub fn as_page(response: Response) -> Response {
         StatusCode::NOT_FOUND => "Page not found",
         status => status.canonical_reason().unwrap_or("Error"),
     };
-    let page = match render(response.status(), &Page { title, message, detail }) {
+    let page = match render(response.status(), &ErrorPage { title, message, detail }) {
         Ok(page) => page,
         Err(error) => return error.into_response(),
     };

@@ -27,7 +27,7 @@ use crate::routes::external_auth as routes;
 
 #[derive(Template)]
 #[template(path = "external_auth.html")]
-struct Page<'a> {
+struct ExternalAuthPage<'a> {
     name: &'a str,
     again: &'a str,
     refusal: &'a str,
@@ -162,8 +162,13 @@ pub async fn submit(State(app): State<App>, names: Names, request: Request) -> R
             };
             let (csrf, cookie) = csrf_token(&app, &headers);
             let refusal = "The provider has not seen the code yet.";
-            let page =
-                Page { name: &provider.display_name, again: "", refusal, csrf: &csrf, device: Some(&device) };
+            let page = ExternalAuthPage {
+                name: &provider.display_name,
+                again: "",
+                refusal,
+                csrf: &csrf,
+                device: Some(&device),
+            };
             Ok(with_cookie(render(StatusCode::OK, &page)?, cookie))
         }
         Err(error) => page(StatusCode::BAD_REQUEST, provider, &error.to_string()),
@@ -188,7 +193,7 @@ async fn start(
             };
             let device = DeviceCode { verification_uri: address(&device.verification_uri), ..device };
             let (csrf, cookie) = csrf_token(app, headers);
-            let page = Page {
+            let page = ExternalAuthPage {
                 name: &provider.display_name,
                 again: "",
                 refusal: "",
@@ -255,5 +260,8 @@ fn address(text: &str) -> String {
 
 fn page(status: StatusCode, provider: &Provider, refusal: &str) -> Result<Response, Error> {
     let again = paths::external_auth_callback(&provider.id);
-    render(status, &Page { name: &provider.display_name, again: &again, refusal, csrf: "", device: None })
+    render(
+        status,
+        &ExternalAuthPage { name: &provider.display_name, again: &again, refusal, csrf: "", device: None },
+    )
 }

@@ -13,7 +13,7 @@ use crate::http::{AccessUrl, Error};
 
 #[derive(Template)]
 #[template(path = "home.html")]
-struct Page<'a> {
+struct HomePage<'a> {
     url: &'a str,
     username: &'a str,
     version: &'a str,
@@ -30,7 +30,7 @@ pub async fn home(
     let visitor = visitor(&app, &headers, origin).await;
     render(
         StatusCode::OK,
-        &Page {
+        &HomePage {
             url: &url,
             username: visitor.as_ref().map_or("", |caller| caller.user.username.as_str()),
             version: &app.build.product,

@@ -19,7 +19,7 @@ use crate::routes::users::login;
 
 #[derive(Template)]
 #[template(path = "login.html")]
-struct Page<'a> {
+struct LoginPage<'a> {
     csrf: &'a str,
     redirect: &'a str,
     email: &'a str,
@@ -36,7 +36,7 @@ pub async fn show(
     let wanted = url::form_urlencoded::parse(query.as_bytes()).find(|(name, _)| name == "redirect");
     let redirect = wanted.map_or_else(start_page, |(_, path)| local_or_start(&path));
     let (csrf, cookie) = csrf_token(&app, &headers);
-    let page = Page { csrf: &csrf, redirect: &redirect, email: "", refusal: "" };
+    let page = LoginPage { csrf: &csrf, redirect: &redirect, email: "", refusal: "" };
     Ok(with_cookie(render(StatusCode::OK, &page)?, cookie))
 }
 
@@ -60,7 +60,7 @@ pub async fn submit(State(app): State<App>, request: Request) -> Result<Response
         }
         Err(error) if error.status().is_client_error() => {
             let (csrf, cookie) = csrf_token(&app, &headers);
-            let page = Page { csrf: &csrf, redirect: &redirect, email, refusal: error.message() };
+            let page = LoginPage { csrf: &csrf, redirect: &redirect, email, refusal: error.message() };
             Ok(with_cookie(render(error.status(), &page)?, cookie))
         }
         Err(error) => Err(error),

@@ -26,7 +26,7 @@ const MAX_COMMAND_BYTES: usize = 8 << 10;
 
 #[derive(Template)]
 #[template(path = "terminal.html")]
-struct Page<'a> {
+struct TerminalPage<'a> {
     owner: &'a str,
     workspace: &'a str,
     agent: AgentId,
@@ -81,8 +81,13 @@ pub async fn terminal(app: &App, address: &PathAddress<'_>, request: &Head) -> R
     if command.len() > MAX_COMMAND_BYTES {
         return Err(Error::bad_request("The command is too long."));
     }
-    let page =
-        Page { owner: &owner.username, workspace: &workspace.name, agent: agent.id, command: &command, ask };
+    let page = TerminalPage {
+        owner: &owner.username,
+        workspace: &workspace.name,
+        agent: agent.id,
+        command: &command,
+        ask,
+    };
     render_with(StatusCode::OK, &page, POLICY)
 }
 

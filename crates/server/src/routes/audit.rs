@@ -46,7 +46,7 @@ pub async fn list(State(app): State<App>, caller: Caller, query: Query) -> Resul
         Some(name) => Some(accounts::find::visible(&mut tx, &caller, name).await?.id),
         None => None,
     };
-    let filter = audit::Filter {
+    let filter = audit::AuditFilter {
         organization_id,
         user_id,
         resource_type: search.get("resource_type").map(str::to_owned),

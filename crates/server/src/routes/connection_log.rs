@@ -7,7 +7,7 @@ use coder_api::connection_log::{ConnectionLog, ConnectionLogResponse, SshSession
 use coder_api::organizations::MinimalOrganization;
 use coder_domain::Timestamp;
 use coder_store::organizations;
-use coder_store::workspaces::connection_log::{self, Filter, ListedSession};
+use coder_store::workspaces::connection_log::{self, ConnectionLogFilter, ListedSession};
 
 use super::{audit, users};
 use crate::context::App;
@@ -65,7 +65,7 @@ pub async fn list(
         };
         text.map(read).transpose()
     };
-    let filter = Filter {
+    let filter = ConnectionLogFilter {
         organization_id,
         owner_id,
         workspace_id: search.read("workspace_id")?,

@@ -2,7 +2,7 @@
 
 use coder_domain::Timestamp;
 use coder_domain::ids::{UserId, WorkspaceId};
-use coder_domain::schedule::decide::{self, Action, Decision, Facts, LastBuild, Owner};
+use coder_domain::schedule::decide::{self, Decision, Facts, LastBuild, OwnerStatus, ScheduledAction};
 use coder_domain::tags::JobRequirements;
 use coder_store::jobs::{self, Job};
 use coder_store::users::UserStatus;
@@ -43,14 +43,14 @@ struct Seen {
 enum Looked {
     /// Nothing was due, or it waits.
     Nothing,
-    Done(Action, Option<Box<InsertedBuild>>),
+    Done(ScheduledAction, Option<Box<InsertedBuild>>),
 }
 
 /// Why a look did not end with what was due.
 enum Failure {
     Store(coder_store::Error),
     /// The action could not be done; it is tried again.
-    Refused(Action, Timestamp, Error),
+    Refused(ScheduledAction, Timestamp, Error),
     /// Something changed at the same time.
     Changed,
 }
@@ -121,7 +121,7 @@ async fn look(app: &App, id: WorkspaceId, hold_removals: bool, now: Timestamp) -
             return Ok(Looked::Nothing);
         }
         let Seen { inputs: BuildInputs { mut workspace, template, previous }, .. } = seen;
-        if let Action::Dormancy { .. } = action {
+        if let ScheduledAction::Dormancy { .. } = action {
             let rules = template.settings.schedule_rules();
             workspace = make_dormant(tx, workspace, rules.time_til_deletion, now).await?;
         }
@@ -174,14 +174,14 @@ async fn see(tx: &mut Tx, id: WorkspaceId, now: Timestamp) -> Result<Option<Seen
 async fn plan(
     app: &App,
     seen: &Seen,
-    action: Action,
+    action: ScheduledAction,
     now: Timestamp,
 ) -> Result<Option<(Requester<'static>, BuildRequest, BuildPlan)>, Error> {
     let Some((transition, reason)) = action.build() else { return Ok(None) };
     let BuildInputs { workspace, template, previous } = &seen.inputs;
     let follows = workspace.automatic_updates == "always" || template.settings.require_active_version;
     let request = BuildRequest {
-        version: (action == Action::Start && follows).then_some(template.active_version_id),
+        version: (action == ScheduledAction::Start && follows).then_some(template.active_version_id),
         reason,
         ..BuildRequest::new(transition)
     };
@@ -211,12 +211,12 @@ async fn require_daemon(
     ))
 }
 
-fn owner(schedule: &Schedule) -> Owner {
+fn owner(schedule: &Schedule) -> OwnerStatus {
     match schedule.owner_status {
-        _ if schedule.owner_deleted => Owner::Suspended,
-        UserStatus::Active => Owner::Active,
-        UserStatus::Dormant => Owner::Dormant,
-        UserStatus::Suspended => Owner::Suspended,
+        _ if schedule.owner_deleted => OwnerStatus::Suspended,
+        UserStatus::Active => OwnerStatus::Active,
+        UserStatus::Dormant => OwnerStatus::Dormant,
+        UserStatus::Suspended => OwnerStatus::Suspended,
     }
 }
 
@@ -241,9 +241,9 @@ async fn make_dormant(
 
 /// A start gets of the owner's credentials what the person who set the schedule might get, everything else what the last build got.
 /// So a schedule gives nobody's template more than its last change or its last build did.
-fn credentials(action: Action, schedule: &Schedule, last_job: &Job) -> OwnerCredentials {
+fn credentials(action: ScheduledAction, schedule: &Schedule, last_job: &Job) -> OwnerCredentials {
     let read = |value: serde_json::Value| serde_json::from_value(value).ok();
-    let of_schedule = schedule.credentials.as_deref().filter(|_| action == Action::Start);
+    let of_schedule = schedule.credentials.as_deref().filter(|_| action == ScheduledAction::Start);
     let of_schedule =
         of_schedule.map(|text| serde_json::from_str(text).unwrap_or(OwnerCredentials::Withheld));
     let of_last = || last_job.input.0.get("owner_credentials").cloned().and_then(read);
@@ -254,7 +254,7 @@ fn credentials(action: Action, schedule: &Schedule, last_job: &Job) -> OwnerCred
 async fn postpone(
     app: &App,
     id: WorkspaceId,
-    action: Action,
+    action: ScheduledAction,
     due: Timestamp,
     error: &Error,
 ) -> Result<(), coder_store::Error> {

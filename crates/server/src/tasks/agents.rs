@@ -29,9 +29,9 @@ impl Task for Contacts {
 }
 
 /// Writes reports that are written together.
-pub struct Reports;
+pub struct AgentReports;
 
-impl Task for Reports {
+impl Task for AgentReports {
     const NAME: &'static str = "agent reports";
 
     async fn run(&mut self, app: &App) -> Result<(), coder_store::Error> {

@@ -13,9 +13,9 @@ const IDLE: Duration = Duration::from_secs(3600);
 
 /// The task.
 #[derive(Debug)]
-pub(super) struct EndedTokens;
+pub(super) struct EndedTokensTask;
 
-impl WakingTask for EndedTokens {
+impl WakingTask for EndedTokensTask {
     const NAME: &'static str = "ended tokens";
 
     async fn run(&mut self, app: &App) -> Result<Duration, Error> {

@@ -39,9 +39,9 @@ pub fn start(app: &App) {
         driver::FirstRun::AtOnce,
         reap_jobs::ReapJobs::default(),
     );
-    driver::every(app, seconds(60), driver::FirstRun::Later, user_connections::UserConnections);
+    driver::every(app, seconds(60), driver::FirstRun::Later, user_connections::UserConnectionsTask);
     driver::every(app, seconds(15), driver::FirstRun::Later, agents::Contacts);
-    driver::every(app, seconds(1), driver::FirstRun::Later, agents::Reports);
+    driver::every(app, seconds(1), driver::FirstRun::Later, agents::AgentReports);
     driver::every(app, seconds(600), driver::FirstRun::AtOnce, purge::Purge);
     driver::every(app, seconds(600), driver::FirstRun::AtOnce, purge_files::PurgeFiles::default());
     driver::every(app, seconds(5), driver::FirstRun::Later, release_memory::ReleaseMemory::default());
@@ -51,7 +51,7 @@ pub fn start(app: &App) {
         app.config.schedules.check_every,
         schedules::WorkspaceSchedules::default(),
     );
-    driver::when_due(app, Arc::clone(&app.ended_tokens.added), seconds(5), ended_tokens::EndedTokens);
+    driver::when_due(app, Arc::clone(&app.ended_tokens.added), seconds(5), ended_tokens::EndedTokensTask);
     let context = app.clone();
     app.lifecycle.spawn("recovery of open jobs", async move { take_over(&context).await });
     let context = app.clone();

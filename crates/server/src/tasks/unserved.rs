@@ -25,7 +25,7 @@ impl UnservedCheck {
     /// When a daemon that could run the job was last seen, and why the job waits.
     pub(super) fn of(&self, job: &Job, now: Timestamp) -> (Timestamp, String) {
         let daemons = self.facts.daemons();
-        let about = explain::Job {
+        let about = explain::WaitingJob {
             organization: job.organization_id,
             provisioner: &job.provisioner,
             tags: &job.tags,

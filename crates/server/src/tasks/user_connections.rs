@@ -5,9 +5,9 @@ use crate::context::App;
 use crate::network::revoke;
 
 /// The task.
-pub(super) struct UserConnections;
+pub(super) struct UserConnectionsTask;
 
-impl Task for UserConnections {
+impl Task for UserConnectionsTask {
     const NAME: &'static str = "connections of users";
 
     async fn run(&mut self, app: &App) -> Result<(), coder_store::Error> {

@@ -56,7 +56,7 @@ struct Walk {
 impl Walk {
     async fn entries(&self) -> i64 {
         let mut tx = self.server.app.store.reader().await.unwrap();
-        audit::count(&mut tx, &audit::Filter::default()).await.unwrap()
+        audit::count(&mut tx, &audit::AuditFilter::default()).await.unwrap()
     }
 
     /// A request of the owner to a route, which must succeed and write at least one entry.
@@ -116,7 +116,8 @@ async fn every_route_that_changes_something_is_in_the_audit_log() {
     let serve = format!("{DEFAULT}/provisionerdaemons/serve?provisioner=terraform&name=d");
     walk.server.get(&walk.owner, &serve).await.expect(426);
     let mut tx = walk.server.app.store.single().await.unwrap();
-    let seen = coder_store::daemons::list(&mut tx, &coder_store::daemons::Filter::default()).await.unwrap();
+    let seen =
+        coder_store::daemons::list(&mut tx, &coder_store::daemons::DaemonFilter::default()).await.unwrap();
     let (own, now) = (walk.server.app.events.outbox().own(), walk.server.app.now());
     coder_store::daemons::update_seen(&mut tx, &[seen[0].id], own, now).await.unwrap();
     drop(tx);
@@ -152,7 +153,7 @@ async fn every_route_that_changes_something_is_in_the_audit_log() {
     assert!(walk.written.is_disjoint(&silent), "an exception is not needed any more");
 
     let mut tx = walk.server.app.store.reader().await.unwrap();
-    for entry in audit::list(&mut tx, &audit::Filter::default(), 1000, 0).await.unwrap() {
+    for entry in audit::list(&mut tx, &audit::AuditFilter::default(), 1000, 0).await.unwrap() {
         let told = format!("{} {}", entry.diff, entry.additional_fields);
         for secret in [PASSWORD, walk.owner.as_str(), "AnotherSecret", "sealed"] {
             assert!(!told.contains(secret), "{} {} tells a secret", entry.action, entry.resource_type);

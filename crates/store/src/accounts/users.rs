@@ -129,7 +129,7 @@ record! {
 
 /// Selects the users of a list. All conditions must hold.
 #[derive(Clone, Debug, Default)]
-pub struct Filter {
+pub struct UserFilter {
     /// Part of the username, email address or name.
     pub search: Option<String>,
     /// One of these.
@@ -241,7 +241,7 @@ pub async fn any(tx: &mut Tx) -> Result<bool> {
     tx.fetch_one(&ANY, vec![]).await?.get("found")
 }
 
-fn filter_values(filter: &Filter) -> Vec<Value> {
+fn filter_values(filter: &UserFilter) -> Vec<Value> {
     vec![
         filter.search.as_ref().map(|text| text.to_lowercase()).to_value(),
         optional_list(filter.status.as_deref()),
@@ -252,14 +252,14 @@ fn filter_values(filter: &Filter) -> Vec<Value> {
 }
 
 /// A page of users by username, without system accounts.
-pub async fn list(tx: &mut Tx, filter: &Filter, limit: i64, offset: i64) -> Result<Vec<User>> {
+pub async fn list(tx: &mut Tx, filter: &UserFilter, limit: i64, offset: i64) -> Result<Vec<User>> {
     let mut parameters = filter_values(filter);
     parameters.extend(values![limit, offset]);
     tx.fetch(&LIST, parameters).await?.iter().map(read).collect()
 }
 
 /// The number of users that match a filter.
-pub async fn count(tx: &mut Tx, filter: &Filter) -> Result<i64> {
+pub async fn count(tx: &mut Tx, filter: &UserFilter) -> Result<i64> {
     tx.fetch_one(&COUNT, filter_values(filter)).await?.get("total")
 }
 

@@ -180,7 +180,7 @@ impl Liveness {
 
 /// Selects the daemons of a list. All conditions must hold. The caller filters by tags and status.
 #[derive(Clone, Debug, Default)]
-pub struct Filter {
+pub struct DaemonFilter {
     /// Only of this organization.
     pub organization_id: Option<OrganizationId>,
     /// Only these.
@@ -394,7 +394,7 @@ pub async fn find(tx: &mut Tx, id: DaemonId) -> Result<Option<Daemon>> {
 }
 
 /// The daemons that match a filter, newest first.
-pub async fn list(tx: &mut Tx, filter: &Filter) -> Result<Vec<Daemon>> {
+pub async fn list(tx: &mut Tx, filter: &DaemonFilter) -> Result<Vec<Daemon>> {
     let mut parameters = values![filter.organization_id];
     parameters.push(optional_list(filter.ids.as_deref()));
     let seen = filter.seen.as_ref();

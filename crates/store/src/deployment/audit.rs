@@ -74,7 +74,7 @@ pub async fn insert(tx: &mut Tx, entry: &Entry) -> Result<()> {
 
 /// Selects the entries of a list. All conditions must hold.
 #[derive(Clone, Debug, Default)]
-pub struct Filter {
+pub struct AuditFilter {
     /// Only of this organization.
     pub organization_id: Option<OrganizationId>,
     /// Only by this user.
@@ -97,7 +97,7 @@ pub struct Filter {
     pub build_reason: Option<String>,
 }
 
-impl Filter {
+impl AuditFilter {
     fn values(&self) -> Vec<Value> {
         values![
             self.organization_id,
@@ -115,7 +115,7 @@ impl Filter {
 }
 
 /// A page of the entries that match a filter, newest first.
-pub async fn list(tx: &mut Tx, filter: &Filter, limit: i64, offset: i64) -> Result<Vec<Entry>> {
+pub async fn list(tx: &mut Tx, filter: &AuditFilter, limit: i64, offset: i64) -> Result<Vec<Entry>> {
     let mut parameters = filter.values();
     parameters.extend(values![limit, offset]);
     let statement = if filter.organization_id.is_some() { &LIST_OF } else { &LIST };
@@ -123,7 +123,7 @@ pub async fn list(tx: &mut Tx, filter: &Filter, limit: i64, offset: i64) -> Resu
 }
 
 /// The number of entries that match a filter.
-pub async fn count(tx: &mut Tx, filter: &Filter) -> Result<i64> {
+pub async fn count(tx: &mut Tx, filter: &AuditFilter) -> Result<i64> {
     tx.fetch_one(&COUNT, filter.values()).await?.get("total")
 }
 

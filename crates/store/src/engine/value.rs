@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use coder_domain::build::{Reason, Transition};
+use coder_domain::build::{BuildReason, Transition};
 use coder_domain::ids::{
     AgentId, AppId, BuildId, DaemonId, FileId, JobId, KeyId, LogSourceId, OrganizationId, PresetId,
     ResourceId, ScriptId, TemplateId, TemplateVersionId, UserId, WorkspaceId,
@@ -156,7 +156,7 @@ macro_rules! texts {
 texts!("not a UUID", |id| id.to_string(); Uuid, UserId, OrganizationId, TemplateId, TemplateVersionId, PresetId,
     WorkspaceId, BuildId, JobId, DaemonId, KeyId, FileId, ResourceId, AgentId, AppId,
     LogSourceId, ScriptId);
-texts!("not one of the expected words", |word| word.as_str().to_owned(); job::Type, Transition, Reason);
+texts!("not one of the expected words", |word| word.as_str().to_owned(); job::Type, Transition, BuildReason);
 
 /// Types that are stored as a JSON document.
 macro_rules! json_column {

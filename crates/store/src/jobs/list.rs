@@ -10,7 +10,7 @@ use crate::tag_sets::TagSetId;
 
 /// Selects the jobs of a list. All conditions must hold.
 #[derive(Clone, Debug, Default)]
-pub struct Filter {
+pub struct JobFilter {
     /// Only of this organization.
     pub organization_id: Option<OrganizationId>,
     /// One of these.
@@ -91,7 +91,7 @@ statements! { "provisioner_jobs";
 }
 
 /// The newest jobs that match a filter.
-pub async fn list(tx: &mut Tx, filter: &Filter, limit: i64) -> Result<Vec<ListedJob>> {
+pub async fn list(tx: &mut Tx, filter: &JobFilter, limit: i64) -> Result<Vec<ListedJob>> {
     let statuses: Option<Vec<String>> =
         filter.status.as_ref().map(|all| all.iter().map(|status| status.as_str().to_owned()).collect());
     let mut parameters = values![filter.organization_id];

@@ -128,7 +128,7 @@ record! {
 
 /// Selects the templates of a list. All conditions must hold.
 #[derive(Clone, Debug, Default)]
-pub struct Filter {
+pub struct TemplateFilter {
     /// One of these organizations.
     pub organization_ids: Option<Vec<OrganizationId>>,
     /// Exactly this name, regardless of case.
@@ -211,7 +211,7 @@ pub async fn find_by_name(tx: &mut Tx, organization: OrganizationId, name: &str)
 }
 
 /// The templates that match a filter, by name.
-pub async fn list(tx: &mut Tx, filter: &Filter) -> Result<Vec<Template>> {
+pub async fn list(tx: &mut Tx, filter: &TemplateFilter) -> Result<Vec<Template>> {
     let lower = |text: &Option<String>| text.as_ref().map(|text| text.to_lowercase());
     let mut parameters = vec![optional_list(filter.organization_ids.as_deref())];
     parameters.extend(values![

@@ -19,7 +19,7 @@ const PAGE_ROWS: i64 = 64;
 
 /// A line without its number.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct NewLine {
+pub struct NewAgentLogLine {
     /// How important it is.
     pub level: Level,
     /// The text, without the line end.
@@ -28,7 +28,7 @@ pub struct NewLine {
 
 /// A stored line.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Line {
+pub struct AgentLogLine {
     /// Its number in the agent's log, from 1.
     pub id: i64,
     /// When the server got it.
@@ -36,19 +36,19 @@ pub struct Line {
     /// Where it is from.
     pub source_id: LogSourceId,
     /// The line.
-    pub line: NewLine,
+    pub line: NewAgentLogLine,
 }
 
 /// How a line looks inside a batch.
 #[derive(Serialize, Deserialize)]
-struct PackedLine {
+struct PackedAgentLogLine {
     l: Level,
     o: String,
 }
 
 /// What came of an append.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum AppendOutcome {
+pub enum AgentLogOutcome {
     /// The lines are stored; the number of the first one.
     Stored(i64),
     /// They do not fit; the log is full from now on. Says whether it was not before.
@@ -100,29 +100,29 @@ pub async fn append(
     tx: &mut Tx,
     agent: AgentId,
     source: LogSourceId,
-    lines: &[NewLine],
+    lines: &[NewAgentLogLine],
     now: Timestamp,
-) -> Result<AppendOutcome> {
+) -> Result<AgentLogOutcome> {
     let (count, bytes) = (len(lines.len()), lines.iter().map(|line| len(line.output.len())).sum::<i64>());
     let counted = tx.fetch_opt(&COUNT, values![agent, count, bytes, MAX_BYTES, MAX_LINES]).await?;
     let Some(row) = counted else {
-        return Ok(AppendOutcome::Overflowed(tx.execute(&OVERFLOW, values![agent]).await? > 0));
+        return Ok(AgentLogOutcome::Overflowed(tx.execute(&OVERFLOW, values![agent]).await? > 0));
     };
     let last: i64 = row.get("logs_last_id")?;
     let first = last - count + 1;
-    let pack = |line: &NewLine| PackedLine { l: line.level, o: clean(line.output.clone()) };
+    let pack = |line: &NewAgentLogLine| PackedAgentLogLine { l: line.level, o: clean(line.output.clone()) };
     let packed = to_json(&lines.iter().map(pack).collect::<Vec<_>>());
     let mut row = values![agent, first, last, source, now];
     row.push(tx.sealed("workspace_agent_logs", "lines", &format!("{agent} {first}"), packed.to_value()));
     tx.execute(&INSERT, row).await?;
-    Ok(AppendOutcome::Stored(first))
+    Ok(AgentLogOutcome::Stored(first))
 }
 
 /// The lines after number `after`, in order. Fewer lines than there are do not mean the end; an empty answer does.
 ///
 /// # Errors
 /// [`crate::Error::Corrupt`].
-pub async fn list(tx: &mut Tx, agent: AgentId, after: i64) -> Result<Vec<Line>> {
+pub async fn list(tx: &mut Tx, agent: AgentId, after: i64) -> Result<Vec<AgentLogLine>> {
     let after = after.max(0);
     let rows = tx.fetch(&LIST, values![agent, after, PAGE_ROWS]).await?;
     let mut lines = Vec::new();
@@ -132,15 +132,15 @@ pub async fn list(tx: &mut Tx, agent: AgentId, after: i64) -> Result<Vec<Line>> 
     Ok(lines)
 }
 
-fn unpack(row: &Row) -> Result<Vec<Line>> {
+fn unpack(row: &Row) -> Result<Vec<AgentLogLine>> {
     let first: i64 = row.get("first_id")?;
     let (created_at, source_id): (Timestamp, LogSourceId) = (row.get("created_us")?, row.get("source_id")?);
-    let packed: Vec<PackedLine> = row.open_json("lines")?.unwrap_or_default();
-    let line = |(id, line): (i64, PackedLine)| Line {
+    let packed: Vec<PackedAgentLogLine> = row.open_json("lines")?.unwrap_or_default();
+    let line = |(id, line): (i64, PackedAgentLogLine)| AgentLogLine {
         id,
         created_at,
         source_id,
-        line: NewLine { level: line.l, output: line.o },
+        line: NewAgentLogLine { level: line.l, output: line.o },
     };
     Ok((first..).zip(packed).map(line).collect())
 }

@@ -3,7 +3,7 @@
 
 use std::collections::BTreeMap;
 
-use coder_domain::build::{Reason, Transition};
+use coder_domain::build::{BuildReason, Transition};
 use coder_domain::ids::{BuildId, JobId, PresetId, TemplateVersionId, UserId, WorkspaceId};
 use jiff::Timestamp;
 
@@ -28,7 +28,7 @@ record! {
         pub initiator_id: UserId,
         /// What it does.
         pub transition: Transition,
-        pub reason: Reason,
+        pub reason: BuildReason,
         /// The daily cost.
         pub daily_cost: i64,
         /// When it will be stopped.
@@ -59,7 +59,7 @@ pub struct NewBuild {
     pub initiator_id: UserId,
     /// What it does.
     pub transition: Transition,
-    pub reason: Reason,
+    pub reason: BuildReason,
 }
 
 macro_rules! build_columns {

@@ -44,7 +44,7 @@ record! {
 
 /// Selects sessions. All conditions must hold.
 #[derive(Clone, Debug, Default)]
-pub struct Filter {
+pub struct ConnectionLogFilter {
     /// Only of this organization.
     pub organization_id: Option<OrganizationId>,
     /// Only of workspaces of this user.
@@ -63,7 +63,7 @@ pub struct Filter {
     pub has_ended: Option<bool>,
 }
 
-impl Filter {
+impl ConnectionLogFilter {
     fn values(&self) -> Vec<Value> {
         values![
             self.organization_id,
@@ -141,14 +141,19 @@ pub async fn update_ended(
 }
 
 /// A page of the sessions that match a filter, newest first.
-pub async fn page(tx: &mut Tx, filter: &Filter, limit: i64, offset: i64) -> Result<Vec<ListedSession>> {
+pub async fn page(
+    tx: &mut Tx,
+    filter: &ConnectionLogFilter,
+    limit: i64,
+    offset: i64,
+) -> Result<Vec<ListedSession>> {
     let mut parameters = filter.values();
     parameters.extend(values![limit, offset]);
     tx.fetch(&PAGE, parameters).await?.iter().map(ListedSession::from_row).collect()
 }
 
 /// The number of sessions that match a filter.
-pub async fn count(tx: &mut Tx, filter: &Filter) -> Result<i64> {
+pub async fn count(tx: &mut Tx, filter: &ConnectionLogFilter) -> Result<i64> {
     tx.fetch_one(&COUNT, filter.values()).await?.get("total")
 }
 

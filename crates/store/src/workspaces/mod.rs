@@ -50,7 +50,7 @@ record! {
 /// Selects the workspaces of a list. All conditions must hold. The caller filters by workspace status, because it has
 /// the latest builds (`builds::list_latest`).
 #[derive(Clone, Debug, Default)]
-pub struct Filter {
+pub struct WorkspaceFilter {
     /// Only these.
     pub ids: Option<Vec<WorkspaceId>>,
     /// Only of this owner.
@@ -163,7 +163,7 @@ pub async fn find_by_name(
 }
 
 /// The workspaces that match a filter, by owner and name. The caller moves favorites and running workspaces up.
-pub async fn list(tx: &mut Tx, filter: &Filter) -> Result<Vec<Workspace>> {
+pub async fn list(tx: &mut Tx, filter: &WorkspaceFilter) -> Result<Vec<Workspace>> {
     let lower = |text: &Option<String>| text.as_ref().map(|text| text.to_lowercase()).to_value();
     let parameters = vec![
         optional_list(filter.ids.as_deref()),

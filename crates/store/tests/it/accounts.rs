@@ -5,7 +5,7 @@ use coder_domain::key::Sha256Digest;
 use coder_domain::secret::Secret;
 use coder_store::organizations::{Member, Organization};
 use coder_store::tokens::ApiKey;
-use coder_store::users::{Filter, GitSshKey, LoginType, UserStatus};
+use coder_store::users::{GitSshKey, LoginType, UserFilter, UserStatus};
 use coder_store::{UNLIMITED, audit, files, keys, leases, organizations, settings, tokens, users};
 use uuid::Uuid;
 
@@ -88,17 +88,17 @@ async fn users_can_be_changed_and_listed(fixture: Fixture) {
     assert_eq!(bob.password_hash.unwrap().expose(), "$other");
     assert_eq!(users::get(&mut tx, fixture.user).await.unwrap().status, UserStatus::Active);
 
-    let search = |text: &str| Filter { search: Some(text.to_owned()), ..Filter::default() };
+    let search = |text: &str| UserFilter { search: Some(text.to_owned()), ..UserFilter::default() };
     let cases = [
-        (Filter::default(), vec!["ada", "bobby"]),
+        (UserFilter::default(), vec!["ada", "bobby"]),
         (search("BOB"), vec!["bobby"]),
         (search("ärger"), vec!["bobby"]),
         (search("example"), vec!["ada", "bobby"]),
         (search("%"), vec![]),
-        (Filter { status: Some(vec![UserStatus::Active]), ..Filter::default() }, vec!["ada"]),
-        (Filter { role: Some("auditor".to_owned()), ..Filter::default() }, vec!["bobby"]),
-        (Filter { login_type: Some(vec![LoginType::Oidc]), ..Filter::default() }, vec![]),
-        (Filter { ids: Some(vec![fixture.user]), ..Filter::default() }, vec!["ada"]),
+        (UserFilter { status: Some(vec![UserStatus::Active]), ..UserFilter::default() }, vec!["ada"]),
+        (UserFilter { role: Some("auditor".to_owned()), ..UserFilter::default() }, vec!["bobby"]),
+        (UserFilter { login_type: Some(vec![LoginType::Oidc]), ..UserFilter::default() }, vec![]),
+        (UserFilter { ids: Some(vec![fixture.user]), ..UserFilter::default() }, vec!["ada"]),
     ];
     for (filter, want) in cases {
         let listed = users::list(&mut tx, &filter, UNLIMITED, 0).await.unwrap();
@@ -106,7 +106,7 @@ async fn users_can_be_changed_and_listed(fixture: Fixture) {
         assert_eq!(names, want, "{filter:?}");
         assert_eq!(users::count(&mut tx, &filter).await.unwrap(), i64::try_from(want.len()).unwrap());
     }
-    assert_eq!(users::list(&mut tx, &Filter::default(), 1, 1).await.unwrap()[0].username, "bobby");
+    assert_eq!(users::list(&mut tx, &UserFilter::default(), 1, 1).await.unwrap()[0].username, "bobby");
 
     let key = GitSshKey {
         user_id: bob.id,
@@ -432,28 +432,32 @@ async fn audit_entries(fixture: Fixture) {
     };
     audit::insert(&mut tx, &later).await.unwrap();
     let all = [later.clone(), entry.clone()];
-    let found = async |tx: &mut coder_store::Tx, filter: audit::Filter| {
+    let found = async |tx: &mut coder_store::Tx, filter: audit::AuditFilter| {
         let found = audit::list(tx, &filter, 10, 0).await.unwrap();
         assert_eq!(audit::count(tx, &filter).await.unwrap(), i64::try_from(found.len()).unwrap());
         found
     };
-    assert_eq!(found(&mut tx, audit::Filter::default()).await, all);
-    assert_eq!(audit::list(&mut tx, &audit::Filter::default(), 1, 1).await.unwrap(), all[1..]);
+    assert_eq!(found(&mut tx, audit::AuditFilter::default()).await, all);
+    assert_eq!(audit::list(&mut tx, &audit::AuditFilter::default(), 1, 1).await.unwrap(), all[1..]);
     let filters = [
-        audit::Filter { organization_id: Some(entry.organization_id), ..audit::Filter::default() },
-        audit::Filter { action: Some(entry.action.clone()), ..audit::Filter::default() },
-        audit::Filter { until: Some(at(5)), user_id: Some(entry.user_id), ..audit::Filter::default() },
+        audit::AuditFilter { organization_id: Some(entry.organization_id), ..audit::AuditFilter::default() },
+        audit::AuditFilter { action: Some(entry.action.clone()), ..audit::AuditFilter::default() },
+        audit::AuditFilter {
+            until: Some(at(5)),
+            user_id: Some(entry.user_id),
+            ..audit::AuditFilter::default()
+        },
     ];
     for filter in filters {
         assert_eq!(found(&mut tx, filter).await, all[1..]);
     }
-    let since = audit::Filter { since: Some(at(5)), ..audit::Filter::default() };
+    let since = audit::AuditFilter { since: Some(at(5)), ..audit::AuditFilter::default() };
     assert_eq!(found(&mut tx, since).await, all[..1]);
-    let thing = audit::Filter {
+    let thing = audit::AuditFilter {
         resource_type: Some(entry.resource_type.clone()),
         resource_id: Some(entry.resource_id),
         resource_target: Some("other".to_owned()),
-        ..audit::Filter::default()
+        ..audit::AuditFilter::default()
     };
     assert_eq!(found(&mut tx, thing).await, []);
     assert_eq!(audit::purge(&mut tx, at(2)).await.unwrap(), 1);

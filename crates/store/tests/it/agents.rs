@@ -4,7 +4,7 @@ use coder_domain::build::Transition;
 use coder_domain::ids::{AgentId, JobId, LogSourceId, ResourceId};
 use coder_domain::secret::Secret;
 use coder_store::jobs::logs::Level;
-use coder_store::workspaces::agent_logs::{self, AppendOutcome, NewLine};
+use coder_store::workspaces::agent_logs::{self, AgentLogOutcome, NewAgentLogLine};
 use coder_store::workspaces::agents::{self, Agent, Definition};
 use coder_store::workspaces::connection_log;
 use coder_store::workspaces::port_shares::{self, MAX_SHARES, PortShare};
@@ -49,11 +49,11 @@ async fn new_agent(fixture: &Fixture, job: JobId, token: &str, now: i64) -> Agen
     agent
 }
 
-fn line(output: &str) -> NewLine {
-    NewLine { level: Level::Info, output: output.to_owned() }
+fn line(output: &str) -> NewAgentLogLine {
+    NewAgentLogLine { level: Level::Info, output: output.to_owned() }
 }
 
-async fn append(fixture: &Fixture, agent: AgentId, lines: &[NewLine], now: i64) -> AppendOutcome {
+async fn append(fixture: &Fixture, agent: AgentId, lines: &[NewAgentLogLine], now: i64) -> AgentLogOutcome {
     let source = LogSourceId::random();
     fixture.store.write(async |tx| agent_logs::append(tx, agent, source, lines, at(now)).await).await.unwrap()
 }
@@ -100,8 +100,8 @@ async fn logs_of_replaced_agents_are_purged(fixture: Fixture) {
         let (_, job, _) = new_build(&fixture, &template, workspace, Transition::Start).await.unwrap();
         end(&fixture, job).await;
         let agent = new_agent(&fixture, job, &format!("t{number}"), number).await.id;
-        assert_eq!(append(&fixture, agent, &[line("a"), line("b")], 10).await, AppendOutcome::Stored(1));
-        assert_eq!(append(&fixture, agent, &[line("c")], 20).await, AppendOutcome::Stored(3));
+        assert_eq!(append(&fixture, agent, &[line("a"), line("b")], 10).await, AgentLogOutcome::Stored(1));
+        assert_eq!(append(&fixture, agent, &[line("c")], 20).await, AgentLogOutcome::Stored(3));
         made.push(agent);
     }
     let mut tx = fixture.store.single().await.unwrap();

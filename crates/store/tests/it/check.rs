@@ -73,7 +73,7 @@ async fn new_version_job(fixture: &Fixture, tx: &mut coder_store::Tx) -> coder_d
 }
 
 async fn template_id(tx: &mut coder_store::Tx) -> coder_domain::ids::TemplateId {
-    coder_store::templates::list(tx, &coder_store::templates::Filter::default()).await.unwrap()[0].id
+    coder_store::templates::list(tx, &coder_store::templates::TemplateFilter::default()).await.unwrap()[0].id
 }
 
 /// Changes with the invariants that they break. Each change is made to valid data and then undone from a copy.

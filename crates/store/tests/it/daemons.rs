@@ -2,7 +2,7 @@
 
 use coder_domain::ids::KeyId;
 use coder_domain::tags::TagSet;
-use coder_store::daemons::{Filter, Liveness, NewDaemon};
+use coder_store::daemons::{DaemonFilter, Liveness, NewDaemon};
 use coder_store::{Tx, daemons, jobs};
 
 use crate::fixture::{Fixture, at, on_both_engines, tags};
@@ -52,16 +52,16 @@ async fn daemons_are_listed_newest_first(fixture: Fixture) {
     let second = fixture.daemon("b", &TagSet::untagged()).await;
     let mut tx = fixture.store.begin().await.unwrap();
     let ids = |listed: Vec<daemons::Daemon>| listed.into_iter().map(|daemon| daemon.id).collect::<Vec<_>>();
-    assert_eq!(ids(daemons::list(&mut tx, &Filter::default()).await.unwrap()), [second, first]);
+    assert_eq!(ids(daemons::list(&mut tx, &DaemonFilter::default()).await.unwrap()), [second, first]);
     assert_eq!(daemons::update_seen(&mut tx, &[first], OTHER_SERVER, at(100)).await.unwrap(), 1);
     let lately = Liveness { since: at(100), until: at(200), ..Liveness::default() };
-    let seen = Filter { seen: Some(lately), ..Filter::default() };
+    let seen = DaemonFilter { seen: Some(lately), ..DaemonFilter::default() };
     assert_eq!(ids(daemons::list(&mut tx, &seen).await.unwrap()), [first]);
-    let named = Filter {
+    let named = DaemonFilter {
         organization_id: Some(fixture.organization),
         ids: Some(vec![second]),
         key_id: Some(KeyId::BUILT_IN),
-        ..Filter::default()
+        ..DaemonFilter::default()
     };
     assert_eq!(ids(daemons::list(&mut tx, &named).await.unwrap()), [second]);
     tx.commit().await.unwrap();

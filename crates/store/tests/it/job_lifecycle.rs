@@ -204,10 +204,10 @@ async fn listed_under(fixture: &Fixture, id: JobId) -> Vec<Status> {
     let mut found = Vec::new();
     let mut tx = fixture.store.reader().await.unwrap();
     for status in Status::ALL {
-        let filter = jobs::list::Filter {
+        let filter = jobs::list::JobFilter {
             ids: Some(vec![id]),
             status: Some(vec![status]),
-            ..jobs::list::Filter::default()
+            ..jobs::list::JobFilter::default()
         };
         if !jobs::list::list(&mut tx, &filter, 1).await.unwrap().is_empty() {
             found.push(status);

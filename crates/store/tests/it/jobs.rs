@@ -5,7 +5,7 @@ use coder_domain::job::lifecycle::Guard;
 use coder_domain::job::{Status, Type};
 use coder_domain::key::Sha256Digest;
 use coder_domain::tags::TagSet;
-use coder_store::jobs::list::Filter;
+use coder_store::jobs::list::JobFilter;
 use coder_store::jobs::{self, timings};
 use coder_store::jobs::{ExpectedStatus, Holder, NewJob};
 use coder_store::{Document, Error};
@@ -54,29 +54,33 @@ async fn lists_are_filtered(fixture: Fixture) {
     let second = fixture.job(&tags(&[("site", "a")])).await;
     let third = fixture.job(&TagSet::untagged()).await;
     assert_eq!(fixture.claim(daemon, &[1]).await, Some(first));
-    let check = async |filter: Filter, limit, want: &[JobId]| {
+    let check = async |filter: JobFilter, limit, want: &[JobId]| {
         let listed =
             jobs::list::list(&mut fixture.store.reader().await.unwrap(), &filter, limit).await.unwrap();
         assert_eq!(listed.iter().map(|row| row.job.id).collect::<Vec<_>>(), want, "{filter:?}");
         listed
     };
-    let listed = check(Filter::default(), 50, &[third, second, first]).await;
+    let listed = check(JobFilter::default(), 50, &[third, second, first]).await;
     assert_eq!(listed[2].metadata.worker_name, "one");
     assert_eq!(listed[0].metadata.worker_name, "");
-    check(Filter::default(), 2, &[third, second]).await;
+    check(JobFilter::default(), 2, &[third, second]).await;
     check(
-        Filter { organization_id: Some(fixture.organization), ..Filter::default() },
+        JobFilter { organization_id: Some(fixture.organization), ..JobFilter::default() },
         50,
         &[third, second, first],
     )
     .await;
-    check(Filter { status: Some(vec![Status::Running]), ..Filter::default() }, 50, &[first]).await;
-    check(Filter { status: Some(vec![]), ..Filter::default() }, 50, &[]).await;
-    check(Filter { ids: Some(vec![first, third]), ..Filter::default() }, 50, &[third, first]).await;
-    check(Filter { tag_sets: Some(vec![2, 9]), ..Filter::default() }, 50, &[second]).await;
-    check(Filter { initiator_id: Some(fixture.user), ..Filter::default() }, 1, &[third]).await;
-    check(Filter { initiator_id: Some(coder_domain::ids::UserId::PREBUILDS), ..Filter::default() }, 1, &[])
-        .await;
+    check(JobFilter { status: Some(vec![Status::Running]), ..JobFilter::default() }, 50, &[first]).await;
+    check(JobFilter { status: Some(vec![]), ..JobFilter::default() }, 50, &[]).await;
+    check(JobFilter { ids: Some(vec![first, third]), ..JobFilter::default() }, 50, &[third, first]).await;
+    check(JobFilter { tag_sets: Some(vec![2, 9]), ..JobFilter::default() }, 50, &[second]).await;
+    check(JobFilter { initiator_id: Some(fixture.user), ..JobFilter::default() }, 1, &[third]).await;
+    check(
+        JobFilter { initiator_id: Some(coder_domain::ids::UserId::PREBUILDS), ..JobFilter::default() },
+        1,
+        &[],
+    )
+    .await;
 }
 
 async fn cancel_respects_what_is_expected(fixture: Fixture) {

@@ -116,8 +116,8 @@ async fn a_deleted_key_frees_its_name_and_keeps_its_rows(fixture: Fixture) {
     let again = Key { id: KeyId::random(), ..key.clone() };
     keys::insert(&mut tx, &again, Sha256Digest::of("new")).await.unwrap();
 
-    assert_eq!(listed(&mut tx, daemons::Filter::default()).await, [], "nobody sees them any more");
-    let all = daemons::Filter { with_revoked: true, ..daemons::Filter::default() };
+    assert_eq!(listed(&mut tx, daemons::DaemonFilter::default()).await, [], "nobody sees them any more");
+    let all = daemons::DaemonFilter { with_revoked: true, ..daemons::DaemonFilter::default() };
     assert_eq!(listed(&mut tx, all).await, [daemon]);
     assert_eq!(able(&mut tx).await, []);
     assert_eq!(keys::purge(&mut tx, at(9)).await.unwrap(), 0);
@@ -139,7 +139,7 @@ async fn joined(fixture: &Fixture, tx: &mut Tx, key: &Key) -> DaemonId {
     daemons::upsert(tx, &join, at(2)).await.unwrap()
 }
 
-async fn listed(tx: &mut Tx, filter: daemons::Filter) -> Vec<DaemonId> {
+async fn listed(tx: &mut Tx, filter: daemons::DaemonFilter) -> Vec<DaemonId> {
     daemons::list(tx, &filter).await.unwrap().into_iter().map(|daemon| daemon.id).collect()
 }
 
@@ -159,12 +159,12 @@ async fn daemons_of_a_deleted_key_stay_while_they_hold_a_job(fixture: Fixture) {
     assert_eq!(jobs::list_of_key(&mut tx, key.id).await.unwrap(), [job]);
     assert_eq!(keys::purge(&mut tx, at(1000)).await.unwrap(), 0, "it holds a job");
     assert_eq!(daemons::purge(&mut tx, at(1000), &daemons::ConnectedDaemons::default()).await.unwrap(), 0);
-    assert_eq!(listed(&mut tx, daemons::Filter::default()).await, [daemon]);
+    assert_eq!(listed(&mut tx, daemons::DaemonFilter::default()).await, [daemon]);
     let held = Guard::HeldBy(daemon);
     jobs::give_up(&mut tx, job, held, "the key is gone", at(10)).await.unwrap();
     assert!(jobs::give_up(&mut tx, job, held, "again", at(11)).await.is_err());
     assert_eq!(jobs::list_of_key(&mut tx, key.id).await.unwrap(), []);
-    assert_eq!(listed(&mut tx, daemons::Filter::default()).await, []);
+    assert_eq!(listed(&mut tx, daemons::DaemonFilter::default()).await, []);
     assert_eq!(keys::purge(&mut tx, at(1000)).await.unwrap(), 1);
     tx.commit().await.unwrap();
 }

@@ -225,7 +225,7 @@ async fn write(fixture: &Fixture, name: &str) -> Written {
         created_at: at(1),
     };
     agents::insert_apps(&mut tx, &[app]).await.unwrap();
-    let line = agent_logs::NewLine { level: jobs::logs::Level::Info, output: CANARY.to_owned() };
+    let line = agent_logs::NewAgentLogLine { level: jobs::logs::Level::Info, output: CANARY.to_owned() };
     agent_logs::append(&mut tx, agent.id, LogSourceId::random(), &[line], at(1)).await.unwrap();
     tx.commit().await.unwrap();
     Written { build, job, version: version.id, import, resource: resource.id, file, long_file, user: user.id }

@@ -10,7 +10,7 @@ use coder_store::templates::version_details::{
 };
 use coder_store::templates::versions::{Version, VersionPage};
 use coder_store::templates::{self, version_details, versions};
-use coder_store::templates::{Filter, Settings, Template};
+use coder_store::templates::{Settings, Template, TemplateFilter};
 use coder_store::{Error, jobs};
 
 use crate::fixture::{Fixture, at, on_both_engines};
@@ -103,17 +103,30 @@ async fn a_template_is_made_listed_and_changed(fixture: Fixture) {
     templates::update(&mut tx, &changed).await.unwrap();
     let text = |text: &str| Some(text.to_owned());
     let cases = [
-        (Filter::default(), true),
-        (Filter { exact_name: text("DOCKER"), ..Filter::default() }, true),
-        (Filter { exact_name: text("dock"), ..Filter::default() }, false),
-        (Filter { name: text("OCK"), ..Filter::default() }, true),
-        (Filter { display_name: text("ÄRM"), ..Filter::default() }, true),
-        (Filter { display_name: text("docker"), ..Filter::default() }, false),
-        (Filter { exact_display_name: text("ärmel"), ..Filter::default() }, true),
-        (Filter { deprecated: Some(false), ..Filter::default() }, false),
-        (Filter { deprecated: Some(true), ..Filter::default() }, true),
-        (Filter { ids: Some(vec![template.id]), created_by: Some(fixture.user), ..Filter::default() }, true),
-        (Filter { organization_ids: Some(vec![OrganizationId::random()]), ..Filter::default() }, false),
+        (TemplateFilter::default(), true),
+        (TemplateFilter { exact_name: text("DOCKER"), ..TemplateFilter::default() }, true),
+        (TemplateFilter { exact_name: text("dock"), ..TemplateFilter::default() }, false),
+        (TemplateFilter { name: text("OCK"), ..TemplateFilter::default() }, true),
+        (TemplateFilter { display_name: text("ÄRM"), ..TemplateFilter::default() }, true),
+        (TemplateFilter { display_name: text("docker"), ..TemplateFilter::default() }, false),
+        (TemplateFilter { exact_display_name: text("ärmel"), ..TemplateFilter::default() }, true),
+        (TemplateFilter { deprecated: Some(false), ..TemplateFilter::default() }, false),
+        (TemplateFilter { deprecated: Some(true), ..TemplateFilter::default() }, true),
+        (
+            TemplateFilter {
+                ids: Some(vec![template.id]),
+                created_by: Some(fixture.user),
+                ..TemplateFilter::default()
+            },
+            true,
+        ),
+        (
+            TemplateFilter {
+                organization_ids: Some(vec![OrganizationId::random()]),
+                ..TemplateFilter::default()
+            },
+            false,
+        ),
     ];
     for (filter, found) in cases {
         let listed = templates::list(&mut tx, &filter).await.unwrap();

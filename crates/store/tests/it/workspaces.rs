@@ -1,6 +1,6 @@
 //! Workspaces, builds, states, resources, agents and apps.
 
-use coder_domain::build::{Reason, Transition};
+use coder_domain::build::{BuildReason, Transition};
 use coder_domain::ids::{AppId, BuildId, JobId, ResourceId, WorkspaceId};
 use coder_domain::job::Type;
 use coder_domain::secret::Secret;
@@ -10,7 +10,7 @@ use coder_store::workspaces::agents::{Agent, App, AppDefinition, Definition, Scr
 use coder_store::workspaces::builds::{BuildPage, NewBuild};
 use coder_store::workspaces::resources::{Metadata, Module, Resource};
 use coder_store::workspaces::{self, agents, builds, resources};
-use coder_store::workspaces::{Filter, Workspace};
+use coder_store::workspaces::{Workspace, WorkspaceFilter};
 use coder_store::{Error, StatementCounts, jobs, templates};
 
 use crate::fixture::{Fixture, at, on_both_engines};
@@ -68,7 +68,7 @@ pub(crate) async fn new_build(
         job_id: job.id,
         initiator_id: fixture.user,
         transition,
-        reason: Reason::Initiator,
+        reason: BuildReason::Initiator,
     };
     let now = fixture.tick();
     let number = fixture
@@ -113,17 +113,38 @@ async fn a_workspace_is_found_listed_and_changed(fixture: Fixture) {
     workspaces::update(&mut tx, &workspace).await.unwrap();
     let text = |text: &str| Some(text.to_owned());
     let cases = [
-        (Filter::default(), true),
-        (Filter { owner_id: Some(fixture.user), ids: Some(vec![workspace.id]), ..Filter::default() }, true),
-        (Filter { owner_name: text("ADA"), template_name: text("Docker"), ..Filter::default() }, true),
-        (Filter { owner_name: text("ad"), ..Filter::default() }, false),
-        (Filter { name: text("RO"), ..Filter::default() }, true),
-        (Filter { name: text("dev"), ..Filter::default() }, false),
-        (Filter { dormant: Some(false), ..Filter::default() }, false),
-        (Filter { last_used_after: Some(at(4)), last_used_before: Some(at(4)), ..Filter::default() }, true),
-        (Filter { last_used_after: Some(at(5)), ..Filter::default() }, false),
-        (Filter { template_ids: Some(vec![template.id]), ..Filter::default() }, true),
-        (Filter { organization_ids: Some(vec![]), ..Filter::default() }, false),
+        (WorkspaceFilter::default(), true),
+        (
+            WorkspaceFilter {
+                owner_id: Some(fixture.user),
+                ids: Some(vec![workspace.id]),
+                ..WorkspaceFilter::default()
+            },
+            true,
+        ),
+        (
+            WorkspaceFilter {
+                owner_name: text("ADA"),
+                template_name: text("Docker"),
+                ..WorkspaceFilter::default()
+            },
+            true,
+        ),
+        (WorkspaceFilter { owner_name: text("ad"), ..WorkspaceFilter::default() }, false),
+        (WorkspaceFilter { name: text("RO"), ..WorkspaceFilter::default() }, true),
+        (WorkspaceFilter { name: text("dev"), ..WorkspaceFilter::default() }, false),
+        (WorkspaceFilter { dormant: Some(false), ..WorkspaceFilter::default() }, false),
+        (
+            WorkspaceFilter {
+                last_used_after: Some(at(4)),
+                last_used_before: Some(at(4)),
+                ..WorkspaceFilter::default()
+            },
+            true,
+        ),
+        (WorkspaceFilter { last_used_after: Some(at(5)), ..WorkspaceFilter::default() }, false),
+        (WorkspaceFilter { template_ids: Some(vec![template.id]), ..WorkspaceFilter::default() }, true),
+        (WorkspaceFilter { organization_ids: Some(vec![]), ..WorkspaceFilter::default() }, false),
     ];
     for (filter, found) in cases {
         let listed = workspaces::list(&mut tx, &filter).await.unwrap();
@@ -169,7 +190,10 @@ async fn builds_are_numbered_and_one_at_a_time(fixture: Fixture) {
 
     let mut tx = fixture.store.begin().await.unwrap();
     let build = builds::get(&mut tx, second).await.unwrap();
-    assert_eq!((build.transition, build.reason, build.daily_cost), (Transition::Stop, Reason::Initiator, 0));
+    assert_eq!(
+        (build.transition, build.reason, build.daily_cost),
+        (Transition::Stop, BuildReason::Initiator, 0)
+    );
     assert_eq!(builds::find_by_number(&mut tx, workspace, 1).await.unwrap().unwrap().id, first);
     assert_eq!(builds::find_by_job(&mut tx, build.job_id).await.unwrap().unwrap().id, second);
     assert_eq!(builds::find_latest(&mut tx, workspace).await.unwrap().unwrap().id, second);

@@ -196,7 +196,7 @@ impl<S: Service, E: extension::Service> Services<S, E> {
             rpc::COMPLETE_JOB => call.unary(|job, token| empty(service.complete_job(job, token))).await,
             rpc::UPLOAD_FILE => {
                 let limit = call.limits.file_bytes;
-                let begin = async |header: &file::Header| service.begin_upload(header).await;
+                let begin = async |header: &file::FileHeader| service.begin_upload(header).await;
                 let end = |header, file, token| empty(service.upload_file(header, file, token));
                 call.upload::<FileTransfer, _, _, _>(limit, begin, end).await
             }

@@ -8,7 +8,7 @@ use tokio_util::sync::CancellationToken;
 
 use crate::drpc::server::{CallStream, Event};
 use crate::drpc::{Error, MAX_MESSAGE_SIZE, Status};
-use crate::file::Header;
+use crate::file::FileHeader;
 use crate::messages::provisionerd::{
     AcquiredJob, CommitQuotaRequest, CommitQuotaResponse, CompletedJob, FailedJob, FileRequest,
     UpdateJobRequest, UpdateJobResponse,
@@ -59,12 +59,12 @@ pub trait Service: Send + Sync + 'static {
 
     /// Checks the header of an UploadFile before any byte of the file is read. It has to find out whether the daemon may
     /// send the file: a refused file costs no memory.
-    fn begin_upload(&self, header: &Header) -> impl Future<Output = Result<Self::Upload, Status>> + Send;
+    fn begin_upload(&self, header: &FileHeader) -> impl Future<Output = Result<Self::Upload, Status>> + Send;
 
     /// UploadFile, once the file is complete and its hash has been checked.
     fn upload_file(
         &self,
-        header: Header,
+        header: FileHeader,
         file: Self::Upload,
         canceled: CancellationToken,
     ) -> impl Future<Output = Result<(), Status>> + Send;

@@ -85,7 +85,7 @@ pub enum FrameError {
 }
 
 #[derive(Debug, Default)]
-struct Header {
+struct FrameHeader {
     control: u8,
     numbers: [u64; 3],
     /// Fields that are complete: the control byte, then the numbers.
@@ -108,7 +108,7 @@ struct Partial {
 pub struct Decoder {
     limit: usize,
     at: u64,
-    header: Header,
+    header: FrameHeader,
     /// Data bytes of the current frame still to come, and whether it ends its packet.
     frame: Option<(u64, bool)>,
     packet: Option<Partial>,
@@ -128,7 +128,15 @@ impl Decoder {
     /// A decoder for packets of at most `limit` data bytes.
     #[must_use]
     pub fn new(limit: usize) -> Self {
-        Self { limit, at: 0, header: Header::default(), frame: None, packet: None, ids: (1, 1), discarded: 0 }
+        Self {
+            limit,
+            at: 0,
+            header: FrameHeader::default(),
+            frame: None,
+            packet: None,
+            ids: (1, 1),
+            discarded: 0,
+        }
     }
 
     /// Whether no packet is incomplete.
@@ -192,7 +200,7 @@ impl Decoder {
         Ok(None)
     }
 
-    fn begin(&mut self, header: &Header) -> Result<(), FrameError> {
+    fn begin(&mut self, header: &FrameHeader) -> Result<(), FrameError> {
         let at = self.at;
         let [stream, message, length] = header.numbers;
         let kind = (header.control >> 1) & 0x3f;
@@ -233,7 +241,7 @@ impl Decoder {
     }
 }
 
-impl Header {
+impl FrameHeader {
     /// Reads one byte; true when the header is complete.
     fn take(&mut self, byte: u8, at: u64) -> Result<bool, FrameError> {
         if self.fields == 0 {

@@ -261,13 +261,13 @@ impl Service for EmptyService {
     type Upload = bytes::BytesMut;
     type Download = Option<Bytes>;
 
-    async fn begin_upload(&self, _: &file::Header) -> Result<Self::Upload, Status> {
+    async fn begin_upload(&self, _: &file::FileHeader) -> Result<Self::Upload, Status> {
         Ok(Self::Upload::default())
     }
 
     async fn upload_file(
         &self,
-        _: file::Header,
+        _: file::FileHeader,
         _: Self::Upload,
         _: CancellationToken,
     ) -> Result<(), Status> {

@@ -10,7 +10,7 @@ use bytes::{Bytes, BytesMut};
 use coder_requirements::Requirement;
 use coder_wire::daemon::{Acquire, CloseReason, Limits, Service, serve};
 use coder_wire::drpc::Status;
-use coder_wire::file::{self, Header};
+use coder_wire::file::{self, FileHeader};
 use coder_wire::messages::provisioner::VariableValue;
 use coder_wire::messages::provisionerd::{
     AcquiredJob, CommitQuotaRequest, CommitQuotaResponse, CompletedJob, FailedJob, FileRequest,
@@ -134,12 +134,12 @@ impl Service for Script {
         Ok(())
     }
 
-    async fn begin_upload(&self, header: &Header) -> Result<BytesMut, Status> {
+    async fn begin_upload(&self, header: &FileHeader) -> Result<BytesMut, Status> {
         self.note(format!("announced {}", header.size));
         if header.size == REFUSED_LENGTH { Err(Status::new("not now")) } else { Ok(BytesMut::new()) }
     }
 
-    async fn upload_file(&self, _: Header, file: BytesMut, _: CancellationToken) -> Result<(), Status> {
+    async fn upload_file(&self, _: FileHeader, file: BytesMut, _: CancellationToken) -> Result<(), Status> {
         self.note(format!("uploaded {}", file.len()));
         Ok(())
     }

@@ -10,7 +10,7 @@ use coder_api::versions::{CreateTemplateVersionRequest, StorageMethod};
 use coder_api::workspaces::{
     AutomaticUpdates, CreateWorkspaceRequest, UpdateAutostartRequest, UpdateTtlRequest,
 };
-use coder_domain::build::{Reason, Transition};
+use coder_domain::build::{BuildReason, Transition};
 use coder_domain::ids::{TemplateId, TemplateVersionId};
 use coder_domain::secret::Secret;
 use serde::de::DeserializeOwned;
@@ -53,7 +53,7 @@ fn empty_words_are_absent_and_wrong_ones_refused() {
         )
     };
     assert_eq!(build("").unwrap().reason, None);
-    assert_eq!(build("cli").unwrap().reason, Some(Reason::Cli));
+    assert_eq!(build("cli").unwrap().reason, Some(BuildReason::Cli));
     assert!(build("boredom").is_err());
     let user: CreateUserRequest = read(json!({"user_status": ""}));
     assert_eq!(user.user_status, None);

@@ -11,7 +11,7 @@ use std::path::{Path, PathBuf};
 use anyhow::{Context as _, bail};
 use coder_api::deployment::SshConfig;
 
-use self::options::{Options, WaitOption};
+use self::options::{SshOptions, WaitOption};
 use crate::context::Context;
 use crate::terminal::prompt;
 use crate::{env, remote};
@@ -65,7 +65,7 @@ pub(crate) async fn run(ctx: &Context, args: Args) -> anyhow::Result<()> {
     let path = real_path(&expand_home(&args.ssh_config_file)?);
     let before = read(&path)?;
     let parts = section::split(&before).with_context(|| format!("read {}", path.display()))?;
-    let given = Options {
+    let given = SshOptions {
         wait,
         ssh_host_prefix: args.ssh_host_prefix.clone(),
         hostname_suffix: args.hostname_suffix.clone(),
@@ -74,7 +74,7 @@ pub(crate) async fn run(ctx: &Context, args: Args) -> anyhow::Result<()> {
         headers: ctx.global.header.clone(),
         header_command: ctx.global.header_command.clone(),
     };
-    let previous = parts.section.map(Options::read);
+    let previous = parts.section.map(SshOptions::read);
     let options = match &previous {
         Some(previous) if args.use_previous_options => previous.clone(),
         Some(previous) if *previous != given && !args.yes && !args.dry_run => choose(ctx, previous, given)?,
@@ -111,7 +111,7 @@ pub(crate) async fn run(ctx: &Context, args: Args) -> anyhow::Result<()> {
     note_use(ctx, &options, &server)
 }
 
-fn note_use(ctx: &Context, options: &Options, server: &SshConfig) -> anyhow::Result<()> {
+fn note_use(ctx: &Context, options: &SshOptions, server: &SshConfig) -> anyhow::Result<()> {
     let host = match (options.suffix(server), options.prefix(server)) {
         (suffix, _) if !suffix.is_empty() => format!("WORKSPACE.{suffix}"),
         (_, prefix) => format!("{prefix}WORKSPACE"),
@@ -121,9 +121,9 @@ fn note_use(ctx: &Context, options: &Options, server: &SshConfig) -> anyhow::Res
 }
 
 /// Asks whether the options of the last time stay.
-fn choose(ctx: &Context, previous: &Options, given: Options) -> anyhow::Result<Options> {
-    let has_given = given != Options::default();
-    let show = |options: &Options| {
+fn choose(ctx: &Context, previous: &SshOptions, given: SshOptions) -> anyhow::Result<SshOptions> {
+    let has_given = given != SshOptions::default();
+    let show = |options: &SshOptions| {
         let lines = options.lines();
         if lines.is_empty() {
             "  (none)".to_owned()

@@ -31,7 +31,7 @@ impl WaitOption {
 
 /// What is remembered.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub(super) struct Options {
+pub(super) struct SshOptions {
     pub(super) wait: Option<WaitOption>,
     pub(super) ssh_host_prefix: Option<String>,
     pub(super) hostname_suffix: Option<String>,
@@ -41,7 +41,7 @@ pub(super) struct Options {
     pub(super) header_command: Option<String>,
 }
 
-impl Options {
+impl SshOptions {
     /// Reads the lines of a section. Lines of a newer release are left out.
     pub(super) fn read(section: &str) -> Self {
         let mut options = Self::default();
@@ -157,7 +157,7 @@ mod tests {
 
     #[test]
     fn options_are_read_as_they_were_written() {
-        let options = Options {
+        let options = SshOptions {
             wait: Some(WaitOption::No),
             ssh_host_prefix: Some("c.".to_owned()),
             hostname_suffix: Some("test".to_owned()),
@@ -167,8 +167,8 @@ mod tests {
             header_command: Some("echo a=b".to_owned()),
         };
         let text: String = options.lines().iter().map(|line| format!("# :{line}\n")).collect();
-        assert_eq!(Options::read(&text), options);
-        assert_eq!(Options::read("# :new-option=1\n#\n"), Options::default());
+        assert_eq!(SshOptions::read(&text), options);
+        assert_eq!(SshOptions::read("# :new-option=1\n#\n"), SshOptions::default());
     }
 
     #[test]
@@ -177,7 +177,7 @@ mod tests {
         server.ssh_config_options.insert("LogLevel".to_owned(), "INFO".to_owned());
         let of = |options: &[&str]| {
             let options = options.iter().map(|option| (*option).to_owned()).collect();
-            Options { ssh_options: options, ..Options::default() }.ssh_options(&server)
+            SshOptions { ssh_options: options, ..SshOptions::default() }.ssh_options(&server)
         };
         let keys = |options: &[&str]| -> Vec<String> {
             of(options).unwrap().into_iter().map(|(key, value)| format!("{key} {value}")).collect()

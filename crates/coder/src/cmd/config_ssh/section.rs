@@ -6,7 +6,7 @@ use std::path::Path;
 use anyhow::bail;
 use coder_api::deployment::SshConfig;
 
-use super::options::{Options, WaitOption};
+use super::options::{SshOptions, WaitOption};
 
 const START: &str = "# ------------START-CODER-----------";
 const END: &str = "# ------------END-CODER------------";
@@ -72,7 +72,7 @@ impl Parts<'_> {
 
 /// What a section is written from.
 pub(super) struct Rendering<'a> {
-    pub(super) options: &'a Options,
+    pub(super) options: &'a SshOptions,
     pub(super) server: &'a SshConfig,
     pub(super) program: &'a Path,
     pub(super) config_directory: Option<&'a Path>,
@@ -180,7 +180,7 @@ fn quote_in_exec(word: &str) -> String {
 mod tests {
     use super::*;
 
-    fn render(options: &Options, program: &str) -> anyhow::Result<String> {
+    fn render(options: &SshOptions, program: &str) -> anyhow::Result<String> {
         let rendering = Rendering {
             options,
             server: &SshConfig::default(),
@@ -194,10 +194,10 @@ mod tests {
     /// agent 7.2.
     #[test]
     fn section_has_the_official_form() {
-        let options = Options {
+        let options = SshOptions {
             wait: Some(WaitOption::Yes),
             ssh_options: vec!["ForwardAgent=yes".to_owned()],
-            ..Options::default()
+            ..SshOptions::default()
         };
         let expected = "# ------------START-CODER-----------
 # This section is managed by coder. DO NOT EDIT.
@@ -233,23 +233,23 @@ Match host *.coder !exec \"/bin/coder connect exists %h\"
 
     #[test]
     fn words_are_quoted_for_the_shell_that_runs_them() {
-        let text = render(&Options::default(), "/opt/my \"own\" 100%/it's").unwrap();
+        let text = render(&SshOptions::default(), "/opt/my \"own\" 100%/it's").unwrap();
         assert!(text.contains(r#"ProxyCommand '/opt/my "own" 100%%/it'\''s' --global-config"#), "{text}");
         assert!(text.contains(r#"!exec "'/opt/my \"own\" 100%%/it'\\''s' connect exists %h""#), "{text}");
-        assert!(render(&Options::default(), "/opt/a\nHost *").is_err());
-        let wild = Options { ssh_host_prefix: Some("x\nHost *".to_owned()), ..Options::default() };
+        assert!(render(&SshOptions::default(), "/opt/a\nHost *").is_err());
+        let wild = SshOptions { ssh_host_prefix: Some("x\nHost *".to_owned()), ..SshOptions::default() };
         assert!(render(&wild, "/bin/coder").is_err());
-        let all = Options {
+        let all = SshOptions {
             ssh_host_prefix: Some(String::new()),
             hostname_suffix: Some(String::new()),
-            ..Options::default()
+            ..SshOptions::default()
         };
         assert!(render(&all, "/bin/coder").is_err());
     }
 
     #[test]
     fn section_keeps_its_place_and_the_text_around_it() {
-        let section = render(&Options::default(), "/bin/coder").unwrap();
+        let section = render(&SshOptions::default(), "/bin/coder").unwrap();
         let check = |before: &str, wanted: &str| {
             assert_eq!(split(before).unwrap().replace(&section), wanted);
             let again = split(wanted).unwrap();
@@ -259,7 +259,7 @@ Match host *.coder !exec \"/bin/coder connect exists %h\"
         check("", &section);
         check("Host a\n\tUser b", &format!("Host a\n\tUser b\n\n{section}"));
         check("Host a\n\n", &format!("Host a\n\n{section}"));
-        let old = render(&Options { disable_autostart: true, ..Options::default() }, "/old").unwrap();
+        let old = render(&SshOptions { disable_autostart: true, ..SshOptions::default() }, "/old").unwrap();
         check(&format!("Host a\n{old}\nHost b\n"), &format!("Host a\n{section}\nHost b\n"));
         check(&format!("Host a\n{}", old.trim_end()), &format!("Host a\n{section}"));
     }

@@ -20,7 +20,7 @@ pub(crate) struct ShowArgs {
     #[command(flatten)]
     organization: args::Organization,
     #[command(flatten)]
-    table: table::Options<AssignableRole>,
+    table: table::TableOptions<AssignableRole>,
 }
 
 impl Listed for AssignableRole {

@@ -17,13 +17,13 @@ pub(crate) struct ShowArgs {
     #[command(flatten)]
     organization: args::Organization,
     #[command(flatten)]
-    table: table::Options<Organization>,
+    table: table::TableOptions<Organization>,
 }
 
 #[derive(Debug, clap::Args)]
 pub(crate) struct ListArgs {
     #[command(flatten)]
-    table: table::Options<Organization>,
+    table: table::TableOptions<Organization>,
 }
 
 pub(super) async fn show(ctx: &Context, args: ShowArgs) -> anyhow::Result<()> {

@@ -9,7 +9,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use anyhow::{Context as _, bail};
-use coder_api::client::WorkspaceUsage;
+use coder_api::agents::WorkspaceUsage;
 use tokio::net::{TcpListener, UdpSocket};
 use tokio::task::JoinSet;
 use tokio::time::{MissedTickBehavior, interval};
@@ -71,7 +71,7 @@ pub(crate) async fn run(ctx: &Context, args: Args) -> anyhow::Result<()> {
         };
     }
     ctx.printer.note("Ready!");
-    let usage = WorkspaceUsage { agent_id: agent.id, app_name: "ssh" };
+    let usage = WorkspaceUsage { agent_id: Some(agent.id), app_name: "ssh".to_owned() };
     let reports = async {
         let mut ticks = interval(USAGE_INTERVAL);
         ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);

@@ -7,7 +7,7 @@ use coder_tfprovider::{Environment, PluginProcess};
 use crate::error_report::{self, Facts};
 use crate::exit::Exit;
 use crate::runtime;
-use crate::terminal::output::{Printer, Report};
+use crate::terminal::output::{ErrorReport, Printer};
 
 /// The required name of a provider's file. A version may follow.
 pub(crate) const NAME: &str = "terraform-provider-coder";
@@ -26,7 +26,7 @@ pub(crate) fn main() -> Exit {
         Err(error) => {
             let hint = "`coder provider install DIR` lays out a folder that terraform finds it in";
             let report = error_report::report(&error, &Facts::default());
-            Printer::detect(false).error(&Report { hint: Some(hint.to_owned()), ..report });
+            Printer::detect(false).error(&ErrorReport { hint: Some(hint.to_owned()), ..report });
             Exit::Failure
         }
     }

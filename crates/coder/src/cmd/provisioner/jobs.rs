@@ -37,7 +37,7 @@ pub(crate) struct ListArgs {
     #[command(flatten)]
     organization: args::Organization,
     #[command(flatten)]
-    table: table::Options<Row>,
+    table: table::TableOptions<Row>,
 }
 
 #[derive(Debug, clap::Args)]

@@ -27,7 +27,7 @@ pub(crate) struct Args {
     #[command(flatten)]
     organization: args::Organization,
     #[command(flatten)]
-    table: table::Options<Row>,
+    table: table::TableOptions<Row>,
 }
 
 /// A daemon with the one field that the CLI adds (http-api 5.3).

@@ -23,12 +23,12 @@ pub(crate) struct Args {
     #[arg(long, value_name = "QUERY")]
     search: Option<String>,
     #[command(flatten)]
-    table: table::Options<Row>,
+    table: table::TableOptions<ScheduleRow>,
 }
 
 /// One row. The names are those of the official JSON.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
-pub(crate) struct Row {
+pub(crate) struct ScheduleRow {
     workspace: String,
     starts_at: String,
     starts_next: String,
@@ -36,7 +36,7 @@ pub(crate) struct Row {
     stops_next: String,
 }
 
-impl Listed for Row {
+impl Listed for ScheduleRow {
     const COLUMNS: &'static [Column<Self>] = &[
         Column::text("workspace", true, |row| row.workspace.clone()),
         Column::text("starts at", true, |row| row.starts_at.clone()),
@@ -63,10 +63,14 @@ pub(crate) async fn run(ctx: &Context, args: Args) -> anyhow::Result<()> {
 
 /// Shows one workspace, after a change.
 pub(super) fn one(ctx: &Context, workspace: Workspace) -> anyhow::Result<()> {
-    print(ctx, &table::Options::new(Vec::new(), Format::Table), &[workspace])
+    print(ctx, &table::TableOptions::new(Vec::new(), Format::Table), &[workspace])
 }
 
-fn print(ctx: &Context, options: &table::Options<Row>, found: &[Workspace]) -> anyhow::Result<()> {
+fn print(
+    ctx: &Context,
+    options: &table::TableOptions<ScheduleRow>,
+    found: &[Workspace],
+) -> anyhow::Result<()> {
     let zone = input::local_zone();
     let rows: Vec<_> = found.iter().map(|workspace| row(workspace, zone.as_deref())).collect();
     table::print(
@@ -83,13 +87,13 @@ fn print(ctx: &Context, options: &table::Options<Row>, found: &[Workspace]) -> a
     Ok(())
 }
 
-fn row(workspace: &Workspace, zone: Option<&str>) -> Row {
+fn row(workspace: &Workspace, zone: Option<&str>) -> ScheduleRow {
     let schedule = workspace.autostart_schedule.as_deref();
     let readable = |text: &str| {
         Schedule::weekly(text)
             .map_or_else(|_| strip_control(text).into_owned(), |schedule| schedule.humanize())
     };
-    Row {
+    ScheduleRow {
         workspace: format!("{}/{}", workspace.owner_name, workspace.name),
         starts_at: schedule.map(readable).unwrap_or_default(),
         starts_next: workspace.next_start_at.map(|at| local(at, zone)).unwrap_or_default(),
@@ -168,7 +172,7 @@ mod tests {
             &json!({ "autostart_schedule": "CRON_TZ=Europe/Dublin 30 9 * * 1-5", "ttl_ms": 28_800_000,
             "next_start_at": "2026-11-24T09:30:00Z" }),
         );
-        let wanted = Row {
+        let wanted = ScheduleRow {
             workspace: "dev/w".to_owned(),
             starts_at: "9:30AM Mon-Fri (Europe/Dublin)".to_owned(),
             starts_next: "2026-11-24T10:30:00+01:00".to_owned(),

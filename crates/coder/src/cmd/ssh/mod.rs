@@ -10,8 +10,9 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use anyhow::{Context as _, bail};
+use coder_api::agents::WorkspaceUsage;
 use coder_api::builds::{Transition, WorkspaceStatus};
-use coder_api::client::{Client, WorkspaceUsage};
+use coder_api::client::Client;
 use coder_api::workspaces::Workspace;
 use coder_domain::ids::AgentId;
 use tokio::time::{MissedTickBehavior, interval, interval_at};
@@ -129,7 +130,7 @@ pub(crate) async fn run(ctx: &Context, args: Args) -> anyhow::Result<()> {
         if args.stdio {
             return stdio::copy(stream).await;
         }
-        let options = session::Options {
+        let options = session::SessionOptions {
             command: (!args.command.is_empty()).then(|| args.command.join(" ")),
             variables,
             forwards,
@@ -193,7 +194,7 @@ async fn watch(client: &Client, workspace: &Workspace, period: Duration) -> anyh
 /// Reports the use of the workspace, so that it is not stopped meanwhile.
 async fn report_usage(client: &Client, workspace: &Workspace, agent: AgentId, app: UsageApp) {
     let Some(app_name) = app.name() else { return std::future::pending().await };
-    let usage = WorkspaceUsage { agent_id: agent, app_name };
+    let usage = WorkspaceUsage { agent_id: Some(agent), app_name: app_name.to_owned() };
     let mut ticks = interval(USAGE_INTERVAL);
     ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
     loop {

@@ -36,7 +36,7 @@ const MAX_OUTPUT_BYTES: usize = 64 << 10;
 
 /// What is wanted of a session.
 #[derive(Debug)]
-pub(super) struct Options {
+pub(super) struct SessionOptions {
     /// None for a shell.
     pub(super) command: Option<String>,
     pub(super) variables: Vec<(String, String)>,
@@ -234,9 +234,9 @@ pub(super) async fn output_of(
                 ChannelMsg::Data { data } => keep(&mut out, &data),
                 ChannelMsg::ExtendedData { data, ext: 1 } => keep(&mut err, &data),
                 other => match ended(&other)? {
-                    End::Code(found) => code = Some(found),
-                    End::Closed => break,
-                    End::No => {}
+                    SessionEnd::Code(found) => code = Some(found),
+                    SessionEnd::Closed => break,
+                    SessionEnd::No => {}
                 },
             }
         }
@@ -255,7 +255,11 @@ fn keep(kept: &mut Vec<u8>, data: &[u8]) {
 }
 
 /// Runs a shell or a command to its end.
-pub(super) async fn run(printer: &Printer, stream: TunnelStream, options: Options) -> anyhow::Result<()> {
+pub(super) async fn run(
+    printer: &Printer,
+    stream: TunnelStream,
+    options: SessionOptions,
+) -> anyhow::Result<()> {
     let handler = Handler { forwards: options.forwards.clone(), agent_socket: options.agent_socket.clone() };
     let session = connect(stream, handler).await?;
     forward(printer, &session, &options).await?;
@@ -287,7 +291,11 @@ pub(super) async fn run(printer: &Printer, stream: TunnelStream, options: Option
     }
 }
 
-async fn forward(printer: &Printer, session: &Handle<Handler>, options: &Options) -> anyhow::Result<()> {
+async fn forward(
+    printer: &Printer,
+    session: &Handle<Handler>,
+    options: &SessionOptions,
+) -> anyhow::Result<()> {
     for forward in &options.forwards {
         match forward {
             RemoteForward::Tcp { remote_port, host, port } => {
@@ -359,9 +367,9 @@ async fn output(reader: &mut ChannelReadHalf) -> anyhow::Result<u8> {
                 stderr.flush().await.context("write to standard error")?;
             }
             other => match ended(&other)? {
-                End::Code(found) => code = Some(found),
-                End::Closed => break,
-                End::No => {}
+                SessionEnd::Code(found) => code = Some(found),
+                SessionEnd::Closed => break,
+                SessionEnd::No => {}
             },
         }
     }
@@ -369,20 +377,20 @@ async fn output(reader: &mut ChannelReadHalf) -> anyhow::Result<u8> {
 }
 
 /// What a message says about the end of a session.
-enum End {
+enum SessionEnd {
     Code(u8),
     Closed,
     No,
 }
 
-fn ended(message: &ChannelMsg) -> anyhow::Result<End> {
+fn ended(message: &ChannelMsg) -> anyhow::Result<SessionEnd> {
     Ok(match message {
         ChannelMsg::ExitStatus { exit_status } => {
-            End::Code(u8::try_from(*exit_status).unwrap_or(ENDED_BY_SIGNAL))
+            SessionEnd::Code(u8::try_from(*exit_status).unwrap_or(ENDED_BY_SIGNAL))
         }
-        ChannelMsg::ExitSignal { .. } => End::Code(ENDED_BY_SIGNAL),
+        ChannelMsg::ExitSignal { .. } => SessionEnd::Code(ENDED_BY_SIGNAL),
         ChannelMsg::Failure => bail!("the agent refused to start the command: see the agent's log"),
-        ChannelMsg::Close => End::Closed,
-        _ => End::No,
+        ChannelMsg::Close => SessionEnd::Closed,
+        _ => SessionEnd::No,
     })
 }

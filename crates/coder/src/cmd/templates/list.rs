@@ -12,7 +12,7 @@ use crate::{duration, remote};
 #[derive(Debug, clap::Args)]
 pub(crate) struct Args {
     #[command(flatten)]
-    table: table::Options<Row>,
+    table: table::TableOptions<Row>,
 }
 
 /// A template in the JSON of official clients: an object inside an object.

@@ -24,7 +24,7 @@ pub(crate) struct ListArgs {
     #[command(flatten)]
     organization: args::Organization,
     #[command(flatten)]
-    table: table::Options<Row>,
+    table: table::TableOptions<Row>,
 }
 
 /// A preset in the JSON of official clients: an object inside an object.

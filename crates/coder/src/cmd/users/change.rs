@@ -15,7 +15,7 @@ pub(crate) struct StatusArgs {
     #[arg(short, long)]
     yes: bool,
     #[command(flatten)]
-    table: table::Options<User>,
+    table: table::TableOptions<User>,
 }
 
 #[derive(Debug, clap::Args)]

@@ -12,7 +12,7 @@ pub(crate) struct Args {
     #[arg(long, default_value = "", value_name = "QUERY")]
     search: String,
     #[command(flatten)]
-    table: table::Options<User>,
+    table: table::TableOptions<User>,
 }
 
 pub(crate) async fn run(ctx: &Context, args: Args) -> anyhow::Result<()> {

@@ -40,7 +40,7 @@ async fn is_open(socket: &mut WebSocket) {
 
 async fn ends(mut socket: WebSocket) {
     let mut rest = Vec::new();
-    // Without a closing handshake: the server is no end of it.
+    // Without a closing handshake, since the server only forwards bytes.
     let _ = timeout(WAIT_LIMIT, socket.read_to_end(&mut rest)).await.expect("it goes on");
 }
 

@@ -212,7 +212,7 @@ async fn user(server: &TestServer, name: &str, organization: OrganizationId) -> 
     server.owner.with_token(Some(token))
 }
 
-/// A user who is no member of the workspace's organization.
+/// A user who is not a member of the workspace's organization.
 async fn stranger(server: &TestServer, name: &str) -> Client {
     let request = CreateOrganizationRequest { name: format!("org-of-{name}"), ..Default::default() };
     let organization = server.owner.create_organization(&request).await.unwrap().id;

@@ -7,7 +7,7 @@ use coder_domain::ids::{AgentId, LogSourceId};
 use coder_store::jobs::logs::Level;
 use coder_store::transaction;
 use coder_store::workspaces::agent_connections::AgentIdentity;
-use coder_store::workspaces::agent_logs::{self, AppendOutcome, LogSource, NewLine};
+use coder_store::workspaces::agent_logs::{self, AgentLogOutcome, LogSource, NewAgentLogLine};
 use coder_store::workspaces::agents::Agent;
 use coder_wire::drpc::Status;
 use coder_wire::messages::coder::agent::v2 as pb;
@@ -85,7 +85,7 @@ pub async fn store(
     }
     let split = |(level, output): (Level, String)| {
         let parts: Vec<_> =
-            split_line(&output).map(|part| NewLine { level, output: part.to_owned() }).collect();
+            split_line(&output).map(|part| NewAgentLogLine { level, output: part.to_owned() }).collect();
         parts
     };
     let lines: Vec<_> = lines.into_iter().flat_map(split).collect();
@@ -97,21 +97,21 @@ pub async fn store(
         agent_logs::append(tx, agent, source, &lines, now).await
     })?;
     match outcome {
-        AppendOutcome::Stored(first) => {
+        AgentLogOutcome::Stored(first) => {
             app.events.agent_logs_changed(agent);
             // Whoever shows the workspace shows now that there is a log.
             if first == 1 {
                 app.events.workspace_changed(identity.workspace_id);
             }
         }
-        AppendOutcome::Overflowed(newly) => {
+        AgentLogOutcome::Overflowed(newly) => {
             if newly {
                 tracing::info!(agent_id = %agent, workspace_id = %identity.workspace_id, "the log of an agent is full");
                 app.events.workspace_changed(identity.workspace_id);
             }
         }
     }
-    Ok(matches!(outcome, AppendOutcome::Stored(_)))
+    Ok(matches!(outcome, AgentLogOutcome::Stored(_)))
 }
 
 /// Checks that the agent has this source. The external one is made when it is used first.

@@ -3,7 +3,7 @@
 use std::collections::HashSet;
 
 use coder_domain::Timestamp;
-use coder_domain::explain::{Daemon, Job, Presence};
+use coder_domain::explain::{Daemon, Presence, WaitingJob};
 use coder_domain::ids::{DaemonId, OrganizationId};
 use coder_domain::tags::{DaemonCapabilities, JobRequirements, matches};
 use coder_store::daemons::ConnectedDaemons;
@@ -53,7 +53,10 @@ impl DaemonFacts {
     }
 
     /// The daemons that could run a job, by type and tags.
-    pub fn able<'a>(&'a self, job: &'a Job<'_>) -> impl Iterator<Item = &'a daemons::facts::DaemonFacts> {
+    pub fn able<'a>(
+        &'a self,
+        job: &'a WaitingJob<'_>,
+    ) -> impl Iterator<Item = &'a daemons::facts::DaemonFacts> {
         let demand =
             JobRequirements { organization: job.organization, provisioner: job.provisioner, tags: job.tags };
         self.daemons.iter().filter(move |daemon| {

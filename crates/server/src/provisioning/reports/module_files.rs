@@ -9,7 +9,7 @@ use coder_domain::job::Type;
 use coder_store::jobs::{self, Job};
 use coder_store::templates::version_details;
 use coder_store::{Tx, files, transaction};
-use coder_wire::file::Header;
+use coder_wire::file::FileHeader;
 use coder_wire::messages::provisioner::DataUploadType;
 use coder_wire::messages::provisionerd::FileRequest;
 
@@ -25,7 +25,7 @@ pub const SYSTEM: UserId = UserId::PREBUILDS;
 
 /// Whether the daemon may upload a file: it holds an import with room for one more archive. It is checked before the file is
 /// read.
-pub async fn begin_upload(session: &Session, header: &Header) -> Result<Spool, Refusal> {
+pub async fn begin_upload(session: &Session, header: &FileHeader) -> Result<Spool, Refusal> {
     if header.kind != DataUploadType::UploadTypeModuleFiles {
         return Err(Refusal::invalid("only archives of modules are taken"));
     }
@@ -41,7 +41,7 @@ pub async fn begin_upload(session: &Session, header: &Header) -> Result<Spool, R
 
 /// Stores a complete archive with the announced hash for each import that the daemon holds: the message names no job. An equal
 /// archive is stored once.
-pub async fn upload(session: &Session, header: &Header, file: &mut Spool) -> Result<(), Refusal> {
+pub async fn upload(session: &Session, header: &FileHeader, file: &mut Spool) -> Result<(), Refusal> {
     let (hash, size, now) = (text_of_hash(&header.hash)?, header.size as u64, session.app.now());
     let new = files::NewFile { hash, size, created_by: SYSTEM, mimetype: TAR };
     transaction!(session.app.store, Refusal, |tx| {

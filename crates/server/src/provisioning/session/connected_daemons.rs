@@ -64,7 +64,7 @@ impl ConnectedDaemons {
         identity: DaemonIdentity,
         close: CancellationToken,
         held_jobs: Arc<HeldJobs>,
-    ) -> Registration {
+    ) -> DaemonRegistration {
         let mut entries = self.entries();
         entries.last += 1;
         let number = entries.last;
@@ -72,7 +72,7 @@ impl ConnectedDaemons {
         entries
             .sessions
             .insert(number, Entry { identity, close, held_jobs, row: None, recheck: Arc::clone(&recheck) });
-        Registration { number, recheck, list: self.clone() }
+        DaemonRegistration { number, recheck, list: self.clone() }
     }
 
     /// The ids of the daemons, each once.
@@ -146,7 +146,7 @@ impl ConnectedDaemons {
     }
 
     /// Sets the id of this connection in the daemon's row; `None` when it has ended.
-    pub fn set_row(&self, connection: &Registration, row: Option<Arc<str>>) {
+    pub fn set_row(&self, connection: &DaemonRegistration, row: Option<Arc<str>>) {
         if let Some(entry) = self.entries().sessions.get_mut(&connection.number) {
             entry.row = row;
         }
@@ -163,7 +163,7 @@ impl ConnectedDaemons {
 
     /// Assigns the connection to a daemon process, which got its session at `since`. An older connection of that process is
     /// closed, and its messages are refused.
-    pub fn attach(&self, connection: &Registration, session: Sha256Digest, since: Timestamp) {
+    pub fn attach(&self, connection: &DaemonRegistration, session: Sha256Digest, since: Timestamp) {
         let mut entries = self.entries();
         let Some(entry) = entries.sessions.get_mut(&connection.number) else { return };
         entry.identity.since = since;
@@ -254,20 +254,20 @@ impl ConnectedDaemons {
 
 /// One connection in the list, until it is dropped.
 #[derive(Debug)]
-pub struct Registration {
+pub struct DaemonRegistration {
     number: u64,
     recheck: Arc<tokio::sync::Notify>,
     list: ConnectedDaemons,
 }
 
-impl Registration {
+impl DaemonRegistration {
     /// Waits until its key may have changed.
     pub async fn key_changed(&self) {
         self.recheck.notified().await;
     }
 }
 
-impl Drop for Registration {
+impl Drop for DaemonRegistration {
     fn drop(&mut self) {
         let mut entries = self.list.entries();
         let Some(entry) = entries.sessions.remove(&self.number) else { return };
@@ -301,14 +301,14 @@ mod tests {
         list: &ConnectedDaemons,
         daemon: DaemonId,
         key: KeyId,
-    ) -> (Registration, CancellationToken, Arc<HeldJobs>) {
+    ) -> (DaemonRegistration, CancellationToken, Arc<HeldJobs>) {
         add_as(list, who(daemon, key))
     }
 
     fn add_as(
         list: &ConnectedDaemons,
         identity: DaemonIdentity,
-    ) -> (Registration, CancellationToken, Arc<HeldJobs>) {
+    ) -> (DaemonRegistration, CancellationToken, Arc<HeldJobs>) {
         let (close, held_jobs) = (CancellationToken::new(), Arc::new(HeldJobs::default()));
         (list.add(identity, close.clone(), Arc::clone(&held_jobs)), close, held_jobs)
     }

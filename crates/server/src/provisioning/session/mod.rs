@@ -21,7 +21,7 @@ use coder_wire::extension::{Extension, Extensions};
 use tokio_util::sync::CancellationToken;
 
 use self::authenticate::{Authenticated, PresentedKey};
-use self::connected_daemons::{DaemonIdentity, Registration};
+use self::connected_daemons::{DaemonIdentity, DaemonRegistration};
 use self::held_jobs::HeldJobs;
 use super::dispatch::wait_queue::Domain;
 use crate::context::App;
@@ -48,7 +48,7 @@ pub struct Session {
     pub(crate) organization: OrganizationId,
     /// The session that its process gets at its first Attach; a random one when `None`.
     pub(crate) preset: Option<Bytes>,
-    pub(crate) registration: Registration,
+    pub(crate) registration: DaemonRegistration,
     /// The accounts for its memory.
     pub(crate) holds: Holder,
     /// The id of this connection in its row.

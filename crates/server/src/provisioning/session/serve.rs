@@ -9,7 +9,7 @@ use coder_store::{daemons, jobs, transaction};
 use coder_wire::bytes::ByteStream;
 use coder_wire::daemon::{self, Acquire, CloseReason, Limits, Service};
 use coder_wire::drpc::{self, Status};
-use coder_wire::file::Header;
+use coder_wire::file::FileHeader;
 use coder_wire::messages::provisionerd::{
     AcquiredJob, CommitQuotaRequest, CommitQuotaResponse, CompletedJob, FailedJob, FileRequest,
     UpdateJobRequest, UpdateJobResponse,
@@ -289,14 +289,14 @@ impl Service for Session {
         answer!(self, "CompleteJob", canceled, complete::complete(self, &job))
     }
 
-    async fn begin_upload(&self, header: &Header) -> Result<Spool, Status> {
+    async fn begin_upload(&self, header: &FileHeader) -> Result<Spool, Status> {
         let canceled = CancellationToken::new();
         answer!(self, "UploadFile", canceled, module_files::begin_upload(self, header))
     }
 
     async fn upload_file(
         &self,
-        header: Header,
+        header: FileHeader,
         mut file: Spool,
         canceled: CancellationToken,
     ) -> Result<(), Status> {

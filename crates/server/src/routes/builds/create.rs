@@ -3,7 +3,7 @@
 use axum::extract::State;
 use coder_api::builds::{CreateWorkspaceBuildRequest, WorkspaceBuild};
 use coder_domain::Timestamp;
-use coder_domain::build::{Reason, Transition};
+use coder_domain::build::{BuildReason, Transition};
 use coder_domain::ids::WorkspaceId;
 use coder_domain::rbac::Action;
 use coder_store::workspaces::Workspace;
@@ -26,7 +26,7 @@ pub async fn create(
     Json(request): Json<CreateWorkspaceBuildRequest, STATE_BYTES>,
 ) -> Result<Created<WorkspaceBuild>> {
     let reason = request.reason.unwrap_or_default();
-    if reason != Reason::Initiator && !reason.may_be_requested() {
+    if reason != BuildReason::Initiator && !reason.may_be_requested() {
         return Err(Error::invalid("reason", "Only clients' own reasons may be given."));
     }
     let debug = match request.log_level.as_str() {

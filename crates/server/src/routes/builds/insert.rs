@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use coder_api::json::NameValue;
 use coder_domain::Timestamp;
-use coder_domain::build::{Reason, Transition};
+use coder_domain::build::{BuildReason, Transition};
 use coder_domain::ids::{BuildId, JobId, PresetId, TemplateVersionId, UserId};
 use coder_domain::job::{Status, Type};
 use coder_domain::queue::is_automatic;
@@ -47,7 +47,7 @@ pub struct BuildRequest {
     pub state: Option<Vec<u8>>,
     /// Forget the resources instead of removing them.
     pub orphan: bool,
-    pub reason: Reason,
+    pub reason: BuildReason,
     /// Terraform's own debug log.
     pub debug: bool,
 }
@@ -63,7 +63,7 @@ impl BuildRequest {
             parameters: Vec::new(),
             state: None,
             orphan: false,
-            reason: Reason::Initiator,
+            reason: BuildReason::Initiator,
             debug: false,
         }
     }

@@ -7,7 +7,7 @@ use coder_api::daemons::{ProvisionerDaemon, VersionSkew};
 use coder_api::health::{DaemonHealth, DaemonsHealth, DatabaseHealth, HealthMessage, HealthReport, Severity};
 use coder_domain::protocol::{self, ApiVersion};
 use coder_domain::rbac::{Action, Resource};
-use coder_store::daemons::{self, Daemon, Filter};
+use coder_store::daemons::{self, Daemon, DaemonFilter};
 use coder_store::settings;
 
 use crate::context::App;
@@ -73,7 +73,11 @@ async fn database(app: &App) -> DatabaseHealth {
 
 /// The recently seen daemons of all organizations; none when the database fails.
 async fn fresh(app: &App) -> Option<Vec<Daemon>> {
-    let filter = Filter { seen: Some(seen_within(app, STALE_AFTER)), is_present: true, ..Filter::default() };
+    let filter = DaemonFilter {
+        seen: Some(seen_within(app, STALE_AFTER)),
+        is_present: true,
+        ..DaemonFilter::default()
+    };
     let listed = async { daemons::list(&mut app.store.reader().await?, &filter).await };
     let mut daemons = match listed.await {
         Ok(daemons) => daemons,

@@ -52,9 +52,14 @@ pub async fn delete(State(app): State<App>, caller: Caller, names: Names) -> Res
 }
 
 async fn contents(tx: &mut Tx, id: OrganizationId) -> Result<Vec<(&'static str, usize)>> {
-    let of_templates = templates::Filter { organization_ids: Some(vec![id]), ..templates::Filter::default() };
-    let of_workspaces =
-        workspaces::Filter { organization_ids: Some(vec![id]), ..workspaces::Filter::default() };
+    let of_templates = templates::TemplateFilter {
+        organization_ids: Some(vec![id]),
+        ..templates::TemplateFilter::default()
+    };
+    let of_workspaces = workspaces::WorkspaceFilter {
+        organization_ids: Some(vec![id]),
+        ..workspaces::WorkspaceFilter::default()
+    };
     Ok(vec![
         ("workspaces", workspaces::list(tx, &of_workspaces).await?.len()),
         ("templates", templates::list(tx, &of_templates).await?.len()),

@@ -4,7 +4,7 @@ use axum::extract::State;
 use coder_api::daemons::DrainResponse;
 use coder_domain::ids::DaemonId;
 use coder_domain::rbac::{Action, Object, Resource};
-use coder_store::daemons::{self, Daemon, Filter};
+use coder_store::daemons::{self, Daemon, DaemonFilter};
 use coder_store::{Tx, transaction};
 
 use crate::audit::{Event, Kind, Verb};
@@ -38,7 +38,7 @@ async fn set(app: &App, caller: &Caller, names: Names, draining: bool) -> Result
     caller.require_visible(Action::Update, object)?;
     let now = app.now();
     let seen = draining.then(|| seen_within(app, STALE_AFTER));
-    let filter = Filter { organization_id: Some(organization.id), seen, ..Filter::default() };
+    let filter = DaemonFilter { organization_id: Some(organization.id), seen, ..DaemonFilter::default() };
     let found = named(&mut tx, &filter, &daemon).await?;
     drop(tx);
     if found.is_empty() {
@@ -85,7 +85,7 @@ async fn set(app: &App, caller: &Caller, names: Names, draining: bool) -> Result
 }
 
 /// The daemons of this name or id.
-async fn named(tx: &mut Tx, filter: &Filter, name_or_id: &str) -> Result<Vec<Daemon>> {
+async fn named(tx: &mut Tx, filter: &DaemonFilter, name_or_id: &str) -> Result<Vec<Daemon>> {
     let id = name_or_id.parse::<DaemonId>().ok();
     let mut found = daemons::list(tx, filter).await?;
     found.retain(|daemon| id.map_or(daemon.name == name_or_id, |id| daemon.id == id));

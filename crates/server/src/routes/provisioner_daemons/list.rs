@@ -9,7 +9,7 @@ use coder_domain::duration;
 use coder_domain::ids::DaemonId;
 use coder_domain::rbac::{Action, Object, Resource};
 use coder_domain::tags::TagSet;
-use coder_store::daemons::{self, Daemon, DaemonJob, Filter, Liveness};
+use coder_store::daemons::{self, Daemon, DaemonFilter, DaemonJob, Liveness};
 use jiff::SignedDuration;
 
 use super::filters::{limit, tags, words};
@@ -46,12 +46,12 @@ pub async fn list(
     let oldest = max_age.map(|age| age.0);
     let age =
         if offline { oldest } else { Some(oldest.map_or(STALE_AFTER, |oldest| oldest.min(STALE_AFTER))) };
-    let filter = Filter {
+    let filter = DaemonFilter {
         organization_id: Some(organization.id),
         ids,
         seen: age.map(|age| seen_within(&app, age)),
         is_present: !offline,
-        ..Filter::default()
+        ..DaemonFilter::default()
     };
     let rows = daemons::list(&mut tx, &filter).await?;
     let mut rows: Vec<Daemon> = rows.into_iter().filter(|daemon| can_serve(daemon, tags.as_ref())).collect();

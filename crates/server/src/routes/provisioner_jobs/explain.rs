@@ -43,7 +43,7 @@ async fn of(app: &App, tx: &mut Tx, job: &Job) -> Result<JobExplanation> {
     if status != Status::Pending {
         return Ok(explanation);
     }
-    let about = explain::Job {
+    let about = explain::WaitingJob {
         organization: job.organization_id,
         provisioner: &job.provisioner,
         tags: &job.tags,
@@ -70,7 +70,7 @@ async fn queue(
     app: &App,
     tx: &mut Tx,
     job: &Job,
-    about: &explain::Job<'_>,
+    about: &explain::WaitingJob<'_>,
     facts: &DaemonFacts,
 ) -> Result<QueueState> {
     let able: Vec<_> = facts.able(about).collect();

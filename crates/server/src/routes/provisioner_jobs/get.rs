@@ -4,7 +4,7 @@ use axum::extract::State;
 use coder_api::jobs::ProvisionerJob;
 use coder_domain::ids::JobId;
 use coder_domain::rbac::Action;
-use coder_store::jobs::list::Filter;
+use coder_store::jobs::list::JobFilter;
 
 use super::view::{load, object};
 use crate::context::App;
@@ -19,6 +19,7 @@ pub async fn get(State(app): State<App>, caller: Caller, names: Names) -> Result
     let mut tx = app.store.reader().await?;
     let organization = organizations::named(&app, &mut tx, &caller, &organization).await?;
     caller.require_visible(Action::Read, object(organization.id))?;
-    let filter = Filter { organization_id: Some(organization.id), ids: Some(vec![job]), ..Filter::default() };
+    let filter =
+        JobFilter { organization_id: Some(organization.id), ids: Some(vec![job]), ..JobFilter::default() };
     load(&mut tx, organization.id, &filter, 1).await?.pop().map(Json).ok_or_else(Error::not_found)
 }

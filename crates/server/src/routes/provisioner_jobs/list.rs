@@ -5,7 +5,7 @@ use coder_api::jobs::ProvisionerJob;
 use coder_domain::ids::JobId;
 use coder_domain::job::Status;
 use coder_domain::rbac::Action;
-use coder_store::jobs::list::Filter;
+use coder_store::jobs::list::JobFilter;
 
 use super::view::{load, object};
 use crate::context::App;
@@ -37,6 +37,6 @@ pub async fn list(
         // The job's tags must contain the filter (TAG-10).
         Some(tags) => Some(app.scheduler.tag_sets().that_satisfy(&mut tx, &tags).await?),
     };
-    let filter = Filter { organization_id: Some(organization.id), status, ids, tag_sets, initiator_id };
+    let filter = JobFilter { organization_id: Some(organization.id), status, ids, tag_sets, initiator_id };
     Ok(Json(load(&mut tx, organization.id, &filter, limit).await?))
 }

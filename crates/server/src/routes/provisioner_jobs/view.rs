@@ -4,7 +4,7 @@ use coder_api::jobs::{ProvisionerJob, ProvisionerJobMetadata};
 use coder_domain::ids::OrganizationId;
 use coder_domain::rbac::{Object, Resource};
 use coder_domain::tags::{DaemonCapabilities, JobRequirements, matches};
-use coder_store::jobs::list::{Filter, ListedJob};
+use coder_store::jobs::list::{JobFilter, ListedJob};
 use coder_store::jobs::queue::{self, QueuePosition};
 use coder_store::{Tx, daemons};
 
@@ -18,7 +18,7 @@ pub(super) const fn object(organization: OrganizationId) -> Object {
 pub(super) async fn load(
     tx: &mut Tx,
     organization: OrganizationId,
-    filter: &Filter,
+    filter: &JobFilter,
     limit: i64,
 ) -> Result<Vec<ProvisionerJob>, coder_store::Error> {
     let rows = coder_store::jobs::list::list(tx, filter, limit).await?;
@@ -27,7 +27,8 @@ pub(super) async fn load(
     let size = queue::count(tx).await?;
     let mut workers = Vec::new();
     if rows.iter().any(|row| row.job.started_at.is_none()) {
-        let filter = daemons::Filter { organization_id: Some(organization), ..daemons::Filter::default() };
+        let filter =
+            daemons::DaemonFilter { organization_id: Some(organization), ..daemons::DaemonFilter::default() };
         workers = daemons::list(tx, &filter).await?;
         workers.sort_by_key(|daemon| daemon.created_at);
     }

@@ -6,7 +6,7 @@ use axum::extract::State;
 use coder_api::keys::ProvisionerKeyDaemons;
 use coder_domain::ids::KeyId;
 use coder_domain::rbac::Action;
-use coder_store::daemons::{self, Filter};
+use coder_store::daemons::{self, DaemonFilter};
 use coder_store::keys;
 use jiff::SignedDuration;
 
@@ -35,10 +35,10 @@ pub async fn daemons(
     if !keys.iter().any(|key| has_reserved_id(key.id)) {
         keys.extend(keys::find(&mut tx, KeyId::USER_AUTH).await?);
     }
-    let filter = Filter {
+    let filter = DaemonFilter {
         organization_id: Some(organization.id),
         seen: Some(seen_within(&app, SEEN_WITHIN)),
-        ..Filter::default()
+        ..DaemonFilter::default()
     };
     let mut by_key: HashMap<KeyId, Vec<_>> = HashMap::new();
     for daemon in daemons::list(&mut tx, &filter).await? {

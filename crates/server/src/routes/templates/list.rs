@@ -68,7 +68,7 @@ async fn filter(
     caller: &Caller,
     search: &Search,
     organization: Option<OrganizationId>,
-) -> Result<Option<templates::Filter>> {
+) -> Result<Option<templates::TemplateFilter>> {
     // Deleted templates are not listed, and there are no tasks and external agents yet.
     let flags =
         [search.read::<bool>("deleted")?, search.read("has-ai-task")?, search.read("has_external_agent")?];
@@ -96,7 +96,7 @@ async fn filter(
         }
     }
     let text = |key| search.get(key).map(str::to_owned);
-    Ok(Some(templates::Filter {
+    Ok(Some(templates::TemplateFilter {
         organization_ids: wanted.map(|id| vec![id]),
         exact_name: text("exact_name"),
         name: text("name"),

@@ -31,7 +31,7 @@ pub async fn list(State(app): State<App>, caller: Caller, query: Query) -> Resul
     let (seen_after, seen_before) = (time("last_seen_after")?, time("last_seen_before")?);
     let (created_after, created_before) = (time("created_after")?, time("created_before")?);
     let sees_all = caller.may(Action::Read, Object::site(Resource::User));
-    let filter = users::Filter {
+    let filter = users::UserFilter {
         search: search.get("search").map(str::to_owned),
         status: search.words("status")?,
         login_type: search.words("login_type")?,

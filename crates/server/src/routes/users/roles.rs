@@ -114,6 +114,6 @@ pub fn changed<'a>(before: &'a [String], after: &'a [String]) -> impl Iterator<I
 /// Whether an owner is left: two owners could remove each other's role at the same time.
 async fn has_owner(tx: &mut coder_store::Tx) -> Result<bool> {
     let owners =
-        users::Filter { role: Some(SiteRole::Owner.as_str().to_owned()), ..users::Filter::default() };
+        users::UserFilter { role: Some(SiteRole::Owner.as_str().to_owned()), ..users::UserFilter::default() };
     Ok(users::count(tx, &owners).await? > 0)
 }

@@ -10,7 +10,7 @@ use coder_api::resources::WorkspaceAgentLog;
 use coder_domain::ids::AgentId;
 use coder_domain::rbac::Action;
 use coder_store::Store;
-use coder_store::workspaces::agent_logs::{self, Line};
+use coder_store::workspaces::agent_logs::{self, AgentLogLine};
 use futures_util::stream;
 use http::header::{self, HeaderValue};
 
@@ -55,7 +55,7 @@ pub async fn logs(
 }
 
 /// The API type of a line.
-pub(super) fn view(line: Line) -> WorkspaceAgentLog {
+pub(super) fn view(line: AgentLogLine) -> WorkspaceAgentLog {
     WorkspaceAgentLog {
         id: line.id,
         created_at: line.created_at,

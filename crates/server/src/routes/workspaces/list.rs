@@ -75,7 +75,12 @@ fn parse(q: &str) -> Result<Search> {
 }
 
 /// The conditions that the database checks; `None` when nothing can match.
-async fn filter(app: &App, tx: &mut Tx, caller: &Caller, search: &Search) -> Result<Option<rows::Filter>> {
+async fn filter(
+    app: &App,
+    tx: &mut Tx,
+    caller: &Caller,
+    search: &Search,
+) -> Result<Option<rows::WorkspaceFilter>> {
     // There are no shared workspaces, tasks and external agents yet.
     let absent =
         [search.read::<bool>("shared")?, search.read("has-ai-task")?, search.read("has_external_agent")?];
@@ -101,7 +106,7 @@ async fn filter(app: &App, tx: &mut Tx, caller: &Caller, search: &Search) -> Res
             owner_id = Some(own);
         }
     }
-    Ok(Some(rows::Filter {
+    Ok(Some(rows::WorkspaceFilter {
         ids: search.words("id")?,
         owner_id,
         owner_name: search.get("owner").filter(|owner| *owner != ME).map(str::to_owned),

@@ -41,7 +41,10 @@ async fn an_agent_in_go_connects_and_reports() {
     let logs = rig.server.get(&rig.owner, &coder_api::paths::agent_logs(rig.agent)).await.expect(200);
     assert_eq!(logs[0]["output"], "hello from Go");
     let mut tx = rig.server.app.store.reader().await.unwrap();
-    assert_eq!(connection_log::count(&mut tx, &connection_log::Filter::default()).await.unwrap(), 1);
+    assert_eq!(
+        connection_log::count(&mut tx, &connection_log::ConnectionLogFilter::default()).await.unwrap(),
+        1
+    );
     drop(tx);
 
     let stranger = run(&uuid::Uuid::new_v4().to_string()).await;

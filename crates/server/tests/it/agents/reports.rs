@@ -1,7 +1,7 @@
 //! What agents report, and what is kept of it (agent 2.2 to 2.9).
 
 use coder_domain::agent::{MAX_METADATA_BYTES, MAX_METADATA_CALL_BYTES};
-use coder_server::tasks::agents::Reports;
+use coder_server::tasks::agents::AgentReports;
 use coder_server::tasks::driver::Task;
 use coder_store::workspaces::{agent_logs, agent_reports};
 use coder_wire::messages::coder::agent::v2 as pb;
@@ -155,7 +155,7 @@ on_both_engines! {
             send(vec![value("cpu", &number.to_string()), value("unknown", "x")]).await.unwrap();
         }
         assert_eq!(counts(), statements, "nothing is written yet");
-        Reports.run(&rig.server.app).await.unwrap();
+        AgentReports.run(&rig.server.app).await.unwrap();
         let stored = async || {
             let mut tx = rig.server.app.store.reader().await.unwrap();
             agent_reports::list_metadata(&mut tx, rig.agent).await.unwrap()
@@ -165,14 +165,14 @@ on_both_engines! {
         assert_eq!((found[0].value.as_str(), found[0].collected_at), ("49", START));
 
         send(vec![value("cpu", &"v".repeat(MAX_METADATA_BYTES + 1))]).await.unwrap();
-        Reports.run(&rig.server.app).await.unwrap();
+        AgentReports.run(&rig.server.app).await.unwrap();
         let found = stored().await;
         assert_eq!(found[0].value.len(), MAX_METADATA_BYTES);
         assert!(found[0].error.contains("2049"), "{}", found[0].error);
 
         let long = "k".repeat(MAX_METADATA_CALL_BYTES);
         refusal(send(vec![value("cpu", "kept"), value(&long, "x"), value("cpu", "lost")]).await);
-        Reports.run(&rig.server.app).await.unwrap();
+        AgentReports.run(&rig.server.app).await.unwrap();
         assert_eq!(stored().await[0].value, "kept");
     }
 
@@ -205,7 +205,7 @@ on_both_engines! {
             assert!(answer.report_interval.unwrap().seconds > 0);
         };
         let used_at = async || {
-            Reports.run(&rig.server.app).await.unwrap();
+            AgentReports.run(&rig.server.app).await.unwrap();
             let path = format!("/api/v2/workspaces/{}", rig.workspace);
             rig.server.get(&rig.owner, &path).await.expect(200)["last_used_at"].clone()
         };

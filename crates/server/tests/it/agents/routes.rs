@@ -2,7 +2,7 @@
 
 use axum::body::Body;
 use coder_api::paths;
-use coder_server::tasks::agents::Reports;
+use coder_server::tasks::agents::AgentReports;
 use coder_server::tasks::driver::Task;
 use coder_wire::messages::coder::agent::v2 as pb;
 use coder_wire::messages::coder::agent::v2::workspace_agent_metadata::Result as MetadataResult;
@@ -80,7 +80,7 @@ on_both_engines! {
         let metadata = vec![pb::Metadata { key: "cpu".to_owned(), result: Some(result) }];
         let request = pb::BatchUpdateMetadataRequest { metadata };
         let _: pb::BatchUpdateMetadataResponse = call(&session, "BatchUpdateMetadata", &request).await.unwrap();
-        Reports.run(&rig.server.app).await.unwrap();
+        AgentReports.run(&rig.server.app).await.unwrap();
         assert_eq!(events.data().await[0]["result"]["value"], "7%");
     }
 

@@ -162,7 +162,7 @@ on_both_engines! {
         server.patch(&owner, &format!("{PATH}/absent"), json!({})).await.expect(404);
         let member = server.user(&owner, "dev", &[]).await;
         server.patch(&member, &format!("{PATH}/k"), json!({ "never_expires": true })).await.expect(403);
-        let filter = coder_store::audit::Filter { action: Some("write".to_owned()), ..Default::default() };
+        let filter = coder_store::audit::AuditFilter { action: Some("write".to_owned()), ..Default::default() };
         let mut tx = server.app.store.reader().await.unwrap();
         let entries = coder_store::audit::list(&mut tx, &filter, 100, 0).await.unwrap();
         assert_eq!(entries.len(), 4, "one for each change");
@@ -229,9 +229,9 @@ async fn every_action_on_a_key_is_in_the_audit_log() {
     server.post(&owner, &format!("{PATH}/k/rotate"), json!({ "overlap_seconds": 5 })).await.expect(200);
     server.delete(&owner, &format!("{PATH}/k")).await.expect(204);
     server.post(&owner, PATH, json!({ "name": "psk" })).await.expect(400);
-    let filter = coder_store::audit::Filter {
+    let filter = coder_store::audit::AuditFilter {
         resource_type: Some("provisioner_key".to_owned()),
-        ..coder_store::audit::Filter::default()
+        ..coder_store::audit::AuditFilter::default()
     };
     let mut tx = server.app.store.reader().await.unwrap();
     let mut entries = coder_store::audit::list(&mut tx, &filter, 100, 0).await.unwrap();
