@@ -15,7 +15,7 @@ use crate::Setup;
 
 /// What Linux reports CPU times in, on every architecture.
 const TICKS_PER_SECOND: f64 = 100.0;
-const PATIENCE: Duration = Duration::from_secs(60);
+const WAIT_LIMIT: Duration = Duration::from_secs(60);
 
 /// A child process that is ended with this value.
 pub(crate) struct Running(pub Child);
@@ -152,7 +152,7 @@ pub(crate) fn server(
         if let Some(status) = server.0.try_wait()? {
             bail!("the server ended with {status}: {}", std::fs::read_to_string(folder.join("server.log"))?);
         }
-        if start.elapsed() > PATIENCE {
+        if start.elapsed() > WAIT_LIMIT {
             bail!("the server does not answer");
         }
         // The finest step that does not disturb what is measured.
@@ -191,8 +191,8 @@ pub(crate) fn isolate(command: &mut Command, folder: &Path) {
 pub(crate) fn wait_for(what: &str, mut condition: impl FnMut() -> Result<bool>) -> Result<()> {
     let start = Instant::now();
     while !condition()? {
-        if start.elapsed() > PATIENCE {
-            bail!("waited {PATIENCE:?} for {what}");
+        if start.elapsed() > WAIT_LIMIT {
+            bail!("waited {WAIT_LIMIT:?} for {what}");
         }
         std::thread::sleep(Duration::from_millis(20));
     }
