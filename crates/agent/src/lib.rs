@@ -32,6 +32,7 @@ mod speed_test;
 mod ssh;
 mod state;
 mod stats;
+mod terminal_output;
 mod time_zone;
 mod transport;
 mod user;

@@ -10,10 +10,11 @@ use bytes::Bytes;
 use parking_lot::Mutex;
 use pty_process::{OwnedReadPty, OwnedWritePty};
 use rustix::process::Signal;
-use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
+use tokio::io::AsyncWriteExt as _;
 use tokio::process::Child;
 use tokio::sync::{Notify, mpsc};
 use tokio::time::Instant;
+use tokio_util::sync::CancellationToken;
 
 use super::Output;
 use super::protocol::TerminalOpening;
@@ -22,6 +23,7 @@ use crate::process::{Group, Setup};
 use crate::shell;
 use crate::ssh::{TerminalSize, duplicate_terminal, resize_terminal};
 use crate::state::AgentState;
+use crate::terminal_output::TerminalOutput;
 
 /// Bytes of output that a new client is shown.
 const REPLAY: usize = 64 << 10;
@@ -33,8 +35,6 @@ const QUEUE: usize = 64;
 const STALLED: Duration = Duration::from_secs(10);
 /// Bytes that are read at once.
 const BUFFER: usize = 16 << 10;
-/// Silence after the program's end that means that nothing more comes.
-const IDLE: Duration = Duration::from_millis(50);
 
 /// See the module.
 pub(super) struct Terminal {
@@ -124,7 +124,7 @@ impl Terminal {
     async fn run(
         self: Arc<Self>,
         mut child: Child,
-        mut from: OwnedReadPty,
+        from: OwnedReadPty,
         mut to: OwnedWritePty,
         mut inputs: mpsc::Receiver<Vec<u8>>,
         agent_ends: impl Future<Output = ()>,
@@ -138,22 +138,11 @@ impl Terminal {
             }
             std::future::pending::<()>().await;
         };
-        let exited = tokio_util::sync::CancellationToken::new();
+        let exited = CancellationToken::new();
+        let mut output = TerminalOutput::new(from, exited.clone());
         let read = async {
             let mut buffer = vec![0; BUFFER];
-            loop {
-                let idle = async {
-                    exited.cancelled().await;
-                    tokio::time::sleep(IDLE).await;
-                };
-                let count = tokio::select! {
-                    biased;
-                    read = from.read(&mut buffer) => match read {
-                        Ok(count @ 1..) => count,
-                        _ => return,
-                    },
-                    () = idle => return,
-                };
+            while let Some(count) = output.read(&mut buffer).await {
                 self.show(&buffer[..count]).await;
             }
         };

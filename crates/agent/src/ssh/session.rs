@@ -24,6 +24,7 @@ use crate::process::{self, Group, Setup};
 use crate::sessions::{Kind, TYPE_VARIABLE};
 use crate::shell;
 use crate::state::AgentState;
+use crate::terminal_output::TerminalOutput;
 
 /// The exit code when a program could not be run.
 const FAILED: i32 = 229;
@@ -36,9 +37,6 @@ const TRANSFERS: [&str; 4] = ["nc", "rsync", "scp", "sftp"];
 const STDERR: u32 = 1;
 /// Bytes that are copied at once: the longest packet of most clients.
 const BUFFER: usize = 32 << 10;
-/// After the program's end: silence that means that its terminal has nothing more, and bytes that others may still print there.
-const TERMINAL_IDLE: Duration = Duration::from_millis(50);
-const TERMINAL_REST: usize = 1 << 20;
 /// How long a program may take to end when the agent ends.
 const END_TIMEOUT: Duration = Duration::from_secs(3);
 
@@ -328,32 +326,15 @@ async fn pump(from: Option<impl AsyncRead + Unpin>, to: &mut (impl AsyncWrite + 
 }
 
 async fn pump_terminal(
-    mut from: impl AsyncRead + Unpin,
+    from: impl AsyncRead + Unpin,
     to: &mut (impl AsyncWrite + Unpin),
     exited: CancellationToken,
 ) {
+    let mut output = TerminalOutput::new(from, exited);
     let mut buffer = vec![0; BUFFER];
-    let mut rest = TERMINAL_REST;
-    loop {
-        let idle = async {
-            exited.cancelled().await;
-            tokio::time::sleep(TERMINAL_IDLE).await;
-        };
-        let count = tokio::select! {
-            biased;
-            // An error means that no process has it open any more.
-            read = from.read(&mut buffer) => match read {
-                Ok(count @ 1..) => count,
-                _ => return,
-            },
-            () = idle => return,
-        };
+    while let Some(count) = output.read(&mut buffer).await {
         if to.write_all(&buffer[..count]).await.is_err() {
             return;
-        }
-        if exited.is_cancelled() {
-            let Some(left) = rest.checked_sub(count) else { return };
-            rest = left;
         }
     }
 }
