@@ -1,4 +1,4 @@
-//! Workspaces left to themselves: the schedule task over the real protocol, with a clock that is moved by hand.
+//! The schedule task over the real protocol, with a clock that is moved by hand.
 
 use coder_domain::ids::{TemplateId, WorkspaceId};
 use coder_server::tasks::driver::WakingTask as _;
