@@ -1,6 +1,6 @@
 //! Whether another namespace lets a resource have permissions in it.
 //!
-//! The operator may make Roles in all namespaces, and whoever may make a pool may not. So the other namespace has to agree.
+//! The operator may make Roles in all namespaces. A user who may make a pool may not. So the other namespace has to agree.
 
 use k8s_openapi::api::core::v1::Namespace;
 use k8s_openapi::api::rbac::v1::RoleBinding;

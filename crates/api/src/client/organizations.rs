@@ -111,7 +111,7 @@ impl Client {
         self.send(Method::POST, &paths::daemon_drain(organization, daemon), &()).await
     }
 
-    /// Ends a drain. Daemons that were notified already disconnect all the same.
+    /// Ends a drain. Daemons that were notified before still disconnect.
     ///
     /// # Errors
     /// See [`Error`]; 404 when no daemon has that name or id.

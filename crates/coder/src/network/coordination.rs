@@ -134,7 +134,7 @@ async fn follow(
     ended
 }
 
-/// Keeps the newest resume token. It never ends: without one the connection gets another peer id, and works all the same.
+/// Keeps the newest resume token. It never ends: without one the connection gets another peer id and still works.
 async fn keep_token(session: &mux::Session, resume_token: &mut Option<Secret>) {
     loop {
         let refreshed = async {

@@ -1,4 +1,4 @@
-//! The example templates are well formed, and Terraform accepts those whose providers are at hand.
+//! The example templates are well formed, and Terraform accepts those whose providers are installed.
 
 use std::path::{Path, PathBuf};
 use std::process::Command;

@@ -18,7 +18,7 @@ pub(crate) struct Demand {
     pub(crate) busy: usize,
     /// Waiting jobs that it has to run.
     pub(crate) waiting: usize,
-    /// Waiting jobs that it could run, whoever runs them.
+    /// Waiting jobs that it could run; other pools may run them, too.
     pub(crate) matching: usize,
     /// When the oldest job that it could run was created.
     pub(crate) oldest: Option<Timestamp>,

@@ -126,7 +126,7 @@ async fn find_app(
     let agent = named.or_else(|| agents.iter().find(|agent| !is_bound && on_agent(agent).is_some()));
     let Some((agent, app)) = agent.and_then(|agent| Some((agent, on_agent(agent)?))) else { return Ok(None) };
     let level: SharingLevel = app.definition.sharing_level.parse().unwrap_or(SharingLevel::Owner);
-    // Apps of a sub-agent are not the template's: whoever is in the workspace made them, as ports are shared.
+    // Apps of a sub-agent do not come from the template: a user of the workspace made them, as with shared ports.
     let level = if agent.parent_id.is_some() { level.min(most) } else { level };
     Ok(Some((agent.clone(), app.definition.url.clone(), level)))
 }

@@ -74,7 +74,7 @@ pub async fn terminal(app: &App, address: &PathAddress<'_>, request: &Head) -> R
         Error::new(StatusCode::NOT_FOUND, "The workspace has no such agent.")
             .detail("It may still be starting; try again in a moment.")
     })?;
-    // The template's author chose the command of an app. Another one comes from whoever made the address.
+    // The template's author chose the command of an app. Any other command comes from the person who made the address.
     let of_app = app_command(&mut tx, agent.id, query.text("app")).await?;
     let ask = of_app.is_none() && !query.text("command").is_empty();
     let command = of_app.unwrap_or_else(|| query.text("command").to_owned());

@@ -21,7 +21,7 @@ enum Line {
     Bytes(char, Vec<u8>),
 }
 
-/// Our own vectors, and the reference captures where they are at hand.
+/// Our own vectors, and the reference captures where they are present.
 fn vectors() -> Vec<Vector> {
     let manifest = Path::new(env!("CARGO_MANIFEST_DIR"));
     let own = manifest.join("tests/vectors");

@@ -234,7 +234,7 @@ fn apps_of(port: u16) -> Vec<App> {
         app("org", url.clone(), AppSharingLevel::Owner),
         app("auth", url.clone(), AppSharingLevel::Authenticated),
         app("open", url.clone(), AppSharingLevel::Public),
-        // Another host than loopback: its port is opened in the workspace all the same.
+        // Another host than loopback: its port is still opened in the workspace.
         app("far", format!("http://169.254.169.254:{port}"), AppSharingLevel::Public),
         app("base", format!("{url}/base/?folder=x"), AppSharingLevel::Public),
         app("low", "http://localhost:7".to_owned(), AppSharingLevel::Public),

@@ -85,7 +85,7 @@ impl RevokeScope<'_> {
 /// ended here.
 ///
 /// # Errors
-/// When the database fails. Sessions end all the same, and their jobs at the end of their grace period.
+/// When the database fails. Sessions end nevertheless, and their jobs at the end of their grace period.
 pub async fn key(app: &App, key: KeyId, reason: Reason) -> Result<usize, Error> {
     app.events.notify(Hint::Key(key));
     key_here(app, key, reason).await

@@ -36,7 +36,7 @@ const ACCEPTED: &str = "completed_sha256";
 struct CheckedReport {
     results: Results,
     result: JobResult,
-    /// An error that fails the job. Its results are stored all the same.
+    /// An error that fails the job. Its results are stored nevertheless.
     error: Option<String>,
 }
 
