@@ -6,7 +6,7 @@ use std::collections::BTreeSet;
 use std::time::Duration;
 
 use super::objects::Plane;
-use super::{Error, Pass, official, write_finalizers};
+use super::{ControlPlanePass, Error, official, write_finalizers};
 use crate::apply::apply;
 use crate::consent::{self, Account};
 use crate::context::Context;
@@ -42,7 +42,7 @@ async fn revoke(ctx: &Context, names: &Names, namespace: &str, uid: &str) -> Res
     official::remove(&ctx.kube, names, namespace, uid).await
 }
 
-impl Pass<'_> {
+impl ControlPlanePass<'_> {
     pub(super) async fn permissions(&mut self, plane: &Plane<'_>, uid: &str) -> Result<(), Failure> {
         let (spec, kube, names) = (&self.plane.spec.rbac, &self.ctx.kube, plane.names);
         let about = metadata(&names.role, names, plane.owner);
