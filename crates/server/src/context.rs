@@ -21,7 +21,7 @@ use crate::lifecycle::Lifecycle;
 use crate::memory::Memory;
 use crate::metrics::counters::Metrics;
 use crate::network::Network;
-use crate::provisioning::credentials::revoke::EndedTokens;
+use crate::provisioning::credentials::ended_tokens::EndedTokens;
 use crate::provisioning::dispatch::scheduler::Scheduler;
 
 /// The shared context as axum state.

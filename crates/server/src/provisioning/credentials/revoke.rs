@@ -2,7 +2,6 @@
 //! any more.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::sync::Arc;
 use std::time::Duration;
 
 use coder_domain::Timestamp;
@@ -13,8 +12,6 @@ use coder_store::jobs;
 use coder_store::users::UserStatus;
 use coder_store::{Error, Tx, daemons, keys, organizations, tokens as rows, users};
 use futures_util::future::join_all;
-use parking_lot::Mutex;
-use tokio::sync::Notify;
 
 use crate::context::App;
 use crate::events::hint::Hint;
@@ -138,28 +135,6 @@ pub fn tokens_in_use(app: &App, user: UserId) {
         return;
     }
     app.ended_tokens.add([user]);
-}
-
-/// The users whose connections are checked next, because a token of theirs ended. Each build replaces a token, so many are
-/// checked with one statement.
-#[derive(Debug, Default)]
-pub struct EndedTokens {
-    users: Mutex<BTreeSet<UserId>>,
-    /// Wakes the task that checks.
-    pub added: Arc<Notify>,
-}
-
-impl EndedTokens {
-    /// The task checks these too.
-    pub fn add(&self, users: impl IntoIterator<Item = UserId>) {
-        self.users.lock().extend(users);
-        self.added.notify_one();
-    }
-
-    /// Removes and returns them.
-    pub fn take(&self) -> Vec<UserId> {
-        std::mem::take(&mut *self.users.lock()).into_iter().collect()
-    }
 }
 
 /// Stores for other servers that tokens of these users were deleted. Call it last in the transaction.
