@@ -236,6 +236,10 @@ fn typed_scalar(text: &str, style: ScalarStyle, tag: Tag, budget: &Budget) -> Re
     }
     match tag {
         Tag::None => {}
+        // For Terraform a number is one whatever these tags say.
+        Tag::Bool | Tag::Null | Tag::Time if is_integer(text) || is_float(text) => {
+            return number(text, budget)?.map_or_else(wrong, Ok);
+        }
         Tag::Bool => return wrong(),
         Tag::Null => return Ok(Value::NULL),
         Tag::Time => return time(text).map_or_else(wrong, |time| Ok(Value::text(time))),
