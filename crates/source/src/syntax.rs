@@ -396,13 +396,18 @@ mod tests {
             small.push_str(&format!("block \"b{n}\" {{\n  a = {{ x = 1, y = 2 }}\n}}\n"));
         }
         assert!(scan(small.as_bytes()).work < MAX_WORK / 100);
-        let mut large = "a = {\n".to_owned();
-        for n in 0..21_000 {
-            large.push_str(&format!("k{n} = 1\n"));
+        let keys: String = (0..21_000).map(|n| format!("k{n} = 1\n")).collect();
+        let above = "/* a\n\n*/\nx = <<-END\n  text\n  END\n# a\n// a\ny = \"${ /*\n*/ 1 }\"\n";
+        let lines = above.lines().count();
+        for (text, line) in [
+            (format!("a = {{\n{keys}}}\n"), 21_002),
+            (format!("{above}a = {{\n{keys}}}\n"), lines + 21_002),
+            (format!("a = {{\n{keys}"), 21_002),
+            (format!("{above}{keys}"), lines + 21_001),
+        ] {
+            let error = parse(&text, &mut ParseBudget::default()).unwrap_err();
+            assert!(error.message.contains("too many keys"), "{error}");
+            assert_eq!(error.line, line);
         }
-        large.push_str("}\n");
-        let error = parse(&large, &mut ParseBudget::default()).unwrap_err();
-        assert!(error.message.contains("too many keys"), "{error}");
-        assert_eq!(error.line, 21_002);
     }
 }

@@ -97,3 +97,12 @@ fn the_longest_text_of_a_number_is_read() {
     assert!(parse(MAX_TEXT_SIZE).unwrap().starts_with("-7.33333"));
     assert!(parse(MAX_TEXT_SIZE + 1).is_err());
 }
+
+#[test]
+fn remainders_of_infinity_are_not_computed() {
+    let budget = Budget::new();
+    for (left, right) in [("inf", "2"), ("2", "inf"), ("inf", "inf"), ("-inf", "0")] {
+        assert!(number(left).remainder(&number(right), &budget).is_err(), "{left} % {right}");
+    }
+    assert_eq!(text(&number("-7").remainder(&number("2"), &budget).unwrap()), "-1");
+}

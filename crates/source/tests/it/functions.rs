@@ -230,3 +230,38 @@ fn unavailable_functions_are_not_reported_as_errors() {
         }
     }
 }
+
+#[test]
+fn texts_in_any_charset_decode_to_themselves() {
+    for (charset, aliases) in [
+        ("UTF-8", &["utf-8", "csUTF8"][..]),
+        ("UTF-16LE", &["utf-16le", "csUTF16LE"]),
+        ("UTF-16BE", &["utf-16be", "csUTF16BE"]),
+        ("ISO-8859-1", &["iso_8859-1", "latin1", "l1", "ibm819", "cp819", "iso-ir-100", "csISOLatin1"]),
+    ] {
+        let encoded = value("", &format!("textencodebase64(\"hélloÿ\", \"{charset}\")")).unwrap();
+        for name in aliases.iter().chain([&charset]) {
+            all(&[
+                (&format!("textencodebase64(\"hélloÿ\", \"{name}\")"), &encoded),
+                (&format!("textdecodebase64(\"{encoded}\", \"{name}\")"), "hélloÿ"),
+            ]);
+        }
+    }
+    let reason = value("", "textencodebase64(\"x\", \"KOI8-R\")").unwrap_err();
+    assert!(matches!(&reason, Reason::Unavailable(why) if why.contains("only UTF-8")), "{reason:?}");
+}
+
+#[test]
+fn functions_that_only_terraform_can_call_say_why() {
+    for (call, part) in [
+        ("plantimestamp()", "time of the job"),
+        ("abspath(\".\")", "directory of the job"),
+        ("bcrypt(\"x\")", "random"),
+        ("base64gzip(\"x\")", "compression"),
+        ("issensitive(1)", "sensitive"),
+        ("list(1)", "removed"),
+    ] {
+        let reason = value("", call).unwrap_err();
+        assert!(reason.to_string().contains(part), "{call}: {reason}");
+    }
+}
