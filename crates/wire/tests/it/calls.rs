@@ -269,6 +269,50 @@ async fn late_packets_of_an_answered_call_do_not_reach_the_next_one() {
     assert_eq!(shape(&packets), [answer(1), answer(2)].concat());
 }
 
+#[tokio::test]
+async fn a_request_of_the_largest_size_is_sent() {
+    let script = Script::new(None);
+    let (session, _serving) = in_memory(&script);
+    let client = Client::new(session);
+    let sized = |size: usize| {
+        let mut request = update("job", size - 20);
+        let rest = size - prost::Message::encoded_len(&request);
+        request.readme = vec![1; size - 20 + rest].into();
+        assert_eq!(prost::Message::encoded_len(&request), size);
+        request
+    };
+    client.update_job(&sized(MAX_MESSAGE_SIZE)).await.unwrap();
+    let refused = client.update_job(&sized(MAX_MESSAGE_SIZE + 1)).await.unwrap_err();
+    let too_large = matches!(&refused, Error::Call(drpc::Error::TooLarge { limit: MAX_MESSAGE_SIZE, .. }));
+    assert!(too_large && !refused.is_retryable(), "{refused:?}");
+}
+
+/// As the official clients do it, so that a server need not wait for the end of the connection.
+#[tokio::test]
+async fn a_caller_ends_the_call_when_it_has_its_answer() {
+    let (near, mut far) = tokio::io::duplex(1024);
+    let mut answer = Vec::new();
+    frame::encode(&mut answer, Kind::MESSAGE, false, (1, 1), b"");
+    far.write_all(&answer).await.unwrap();
+    let _: Empty = drpc::client::unary(near, "/x", &update("job", 3)).await.unwrap();
+    let mut request = Vec::new();
+    timeout(WAIT_LIMIT, far.read_to_end(&mut request)).await.unwrap().unwrap();
+    let kinds: Vec<_> = frame::parse(&request).0.iter().map(|packet| packet.kind).collect();
+    assert_eq!(kinds, [Kind::INVOKE, Kind::MESSAGE, Kind::CLOSE_SEND, Kind::CLOSE]);
+}
+
+#[tokio::test]
+async fn a_request_that_nobody_reads_ends_with_its_peer() {
+    let (near, mut far) = tokio::io::duplex(1024);
+    let mut call = Call::new(near, "/x");
+    let message = update("job", 200_000);
+    let mut sending = Box::pin(call.send(&message));
+    assert!(futures_util::FutureExt::now_or_never(sending.as_mut()).is_none(), "it waits for its peer");
+    far.shutdown().await.unwrap();
+    let result = timeout(WAIT_LIMIT, sending).await.unwrap();
+    assert!(matches!(result, Err(drpc::Error::Lost(_))), "{result:?}");
+}
+
 /// Later versions may add kinds for the control of a call.
 #[tokio::test]
 async fn control_packets_of_unknown_kinds_are_ignored() {

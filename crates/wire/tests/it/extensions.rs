@@ -173,6 +173,17 @@ async fn every_call_arrives_and_is_answered() {
     timeout(WAIT_LIMIT, echo.left.notified()).await.unwrap();
 }
 
+#[tokio::test]
+async fn a_request_of_the_largest_size_is_sent() {
+    let client = Client::new(connect(Extensions::ALL).0);
+    // A tag and a length of four bytes.
+    let hold = async |size: usize| client.hold(&HoldRequest { job_id: "x".repeat(size - 5) }).await;
+    let sent = hold(drpc::MAX_MESSAGE_SIZE).await;
+    assert!(matches!(&sent, Err(drpc::Error::Refused(status)) if status.text == "not yours"), "{sent:?}");
+    let too_large = hold(drpc::MAX_MESSAGE_SIZE + 1).await;
+    assert!(matches!(too_large, Err(drpc::Error::TooLarge { .. })), "{too_large:?}");
+}
+
 /// Which calls exist follows from what was granted; the others are answered like any unknown name.
 #[tokio::test]
 async fn a_call_that_was_not_granted_is_unknown() {

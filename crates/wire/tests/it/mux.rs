@@ -376,6 +376,18 @@ async fn dropping_the_last_session_flushes_what_was_written() {
     assert_eq!(received.len(), 40_000);
 }
 
+/// Only new streams are refused.
+#[tokio::test]
+async fn a_peer_that_goes_away_without_an_error_does_not_end_the_session() {
+    let (mut peer, session) = bare();
+    send(&mut peer, Kind::GoAway, Flags::NONE, 0, 0).await;
+    // The answer shows that what came before was processed.
+    send(&mut peer, Kind::Ping, Flags::SYN, 0, 7).await;
+    assert_eq!(next(&mut peer).await, header(Kind::Ping, Flags::ACK, 0, 7));
+    assert!(session.end().is_none());
+    assert!(matches!(session.open().await, Err(Error::GoAway)));
+}
+
 #[tokio::test]
 async fn a_flood_of_pings_is_bounded_by_the_reader() {
     let (near, far) = tokio::io::duplex(4096);

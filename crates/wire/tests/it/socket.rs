@@ -103,6 +103,18 @@ async fn close_codes_end_or_fail_the_reader() {
 }
 
 #[tokio::test]
+async fn the_longest_ping_is_answered_with_its_payload() {
+    let (mut ours, mut other) = server().await;
+    let payload = [7; 125].to_vec();
+    other.send(Message::Ping(payload.clone().into())).await.unwrap();
+    other.send(Message::binary("x")).await.unwrap();
+    assert_eq!(timeout(WAIT_LIMIT, ours.read_u8()).await.unwrap().unwrap(), b'x');
+    ours.flush().await.unwrap();
+    let answer = timeout(WAIT_LIMIT, other.next()).await.unwrap().unwrap().unwrap();
+    assert_eq!(answer, Message::Pong(payload.into()));
+}
+
+#[tokio::test]
 async fn a_long_close_reason_is_truncated() {
     let (ours, mut other) = server().await;
     let closing = tokio::spawn(async move { ours.close(1011, &"ä".repeat(100)).await });

@@ -76,3 +76,31 @@ impl ReceiveLimit {
         self.retry_at.take_if(|at| *at <= now).is_some()
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::budget::Budget;
+
+    #[tokio::test(start_paused = true)]
+    async fn a_session_that_got_no_memory_tries_again() {
+        let budget = Budget::new(4 * RESERVATION_STEP);
+        let mut other = budget.account(1).reserve();
+        other.grow(4 * RESERVATION_STEP).await;
+        let mut limit = ReceiveLimit::new(Some(budget.account(2).reserve()));
+        limit.add(UNRESERVED);
+        assert!(!limit.is_full() && limit.deadline().is_none(), "so many bytes cost nothing");
+        limit.add(1);
+        assert!(limit.is_full());
+        let at = limit.deadline().unwrap();
+        assert!(!limit.expire(at - Duration::from_millis(1)) && limit.deadline() == Some(at));
+        drop(other);
+        assert!(limit.expire(at) && limit.deadline().is_none());
+        assert!(!limit.is_full() && limit.deadline().is_none());
+        assert!(!limit.remove(1), "nothing waits for these bytes");
+        limit.add(MAX_UNREAD);
+        assert!(limit.is_full());
+        assert!(limit.remove(MAX_UNREAD), "the connection may be read again");
+        assert!(!limit.is_full());
+    }
+}

@@ -69,3 +69,29 @@ impl State {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::mux::{Config, Role};
+
+    #[tokio::test]
+    async fn frames_leave_in_full_batches_and_their_memory_is_released() {
+        let mut state = State::new(Role::Server, Config::default(), None, tokio::time::Instant::now());
+        let frames = 3 * MAX_BATCH / HEADER;
+        for value in 0..frames {
+            let value = u32::try_from(value).unwrap();
+            state.control.push_back(Header::new(Kind::Ping, Flags::ACK, 0, value));
+        }
+        let mut written = 0;
+        while state.has_output() {
+            let mut batch = Vec::new();
+            state.fill(&mut batch);
+            written += batch.len();
+            let is_full = batch.len() + HEADER > MAX_BATCH;
+            assert!(batch.len() <= MAX_BATCH && (is_full || !state.has_output()), "{}", batch.len());
+        }
+        assert_eq!(written, frames * HEADER);
+        assert!(state.control.capacity() <= 64, "{}", state.control.capacity());
+    }
+}
