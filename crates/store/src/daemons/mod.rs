@@ -523,3 +523,28 @@ pub async fn list_jobs(tx: &mut Tx, ids: &[DaemonId]) -> Result<Vec<DaemonJob>> 
 pub async fn purge(tx: &mut Tx, before: Timestamp, connected: &ConnectedDaemons) -> Result<u64> {
     tx.execute(&PURGE, values![before].into_iter().chain(connected.values()).collect()).await
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_daemon_that_left_or_whose_server_is_gone_is_not_connected() {
+        let [here, elsewhere] = [1, 2].map(|number| DaemonId(Uuid::from_u128(number)));
+        let [running, gone] = [3, 4].map(|number| Uuid::from_u128(number));
+        let connected = ConnectedDaemons { server: Uuid::nil(), daemons: vec![here], servers: vec![running] };
+        for (id, left_at, server, expected) in [
+            (here, None, gone, true),
+            (here, Some(Timestamp::UNIX_EPOCH), gone, false),
+            (elsewhere, None, running, true),
+            (elsewhere, Some(Timestamp::UNIX_EPOCH), running, false),
+            (elsewhere, None, gone, false),
+        ] {
+            assert_eq!(
+                connected.has(id, left_at, &server.to_string()),
+                expected,
+                "{id} {left_at:?} {server}"
+            );
+        }
+    }
+}

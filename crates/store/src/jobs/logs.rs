@@ -444,3 +444,15 @@ pub(crate) fn output_bytes(lines: &[NewLine]) -> i64 {
 fn len(count: usize) -> i64 {
     i64::try_from(count).expect("a count in memory is below 2^63")
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_words_of_a_source_are_those_of_its_json() {
+        for source in [Source::ProvisionerDaemon, Source::Provisioner] {
+            assert_eq!(serde_json::to_value(source).unwrap(), source.as_str());
+        }
+    }
+}

@@ -470,3 +470,10 @@ async fn nul_characters_are_replaced(fixture: Fixture) {
     assert_eq!(settings::find(&mut tx, "nul").await.unwrap().as_deref(), Some("a\u{fffd}b"));
     tx.commit().await.unwrap();
 }
+
+#[tokio::test]
+async fn an_empty_store_has_no_first_user() {
+    let database = coder_store::testing::sqlite();
+    let store = coder_store::Store::open(&coder_store::Config::new(database.location.clone()), at(0)).await;
+    assert!(!users::any(&mut store.unwrap().reader().await.unwrap()).await.unwrap());
+}

@@ -226,11 +226,22 @@ async fn open_jobs_are_found_by_their_session_and_by_the_token_of_their_daemon(f
     assert_eq!(find("a", "t1").await, (vec![held[0].1], vec![held[0].1]));
     assert_eq!(find("b", "t2").await, (vec![held[1].1], vec![held[1].1]));
     assert_eq!(find("c", "t3").await, (vec![], vec![]));
+    let in_organization = async |organization| {
+        let mut tx = fixture.store.reader().await.unwrap();
+        let mut found = jobs::list_in_organization(&mut tx, organization).await.unwrap();
+        found.sort();
+        found
+    };
+    let mut both = vec![held[0].1, held[1].1];
+    both.sort();
+    assert_eq!(in_organization(fixture.organization).await, both);
+    assert_eq!(in_organization(OrganizationId(held[0].1.0)).await, []);
     let holder = jobs::Holder { daemon: held[0].0, epoch: Some(1) };
     jobs::complete(&mut fixture.store.single().await.unwrap(), held[0].1, holder, fixture.tick())
         .await
         .unwrap();
     assert_eq!(find("a", "t1").await, (vec![], vec![]), "it has ended");
+    assert_eq!(in_organization(fixture.organization).await, [held[1].1]);
 }
 
 /// A transaction that locks the sub-queue and then the job causes a deadlock, in which Postgres ends the claim.

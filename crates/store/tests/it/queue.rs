@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use coder_domain::ids::{JobId, UserId};
+use coder_domain::ids::{JobId, OrganizationId, UserId};
 use coder_domain::queue::model;
 use coder_domain::tags::{DaemonCapabilities, TagSet};
 use coder_store::jobs::queue::{self, QueuePosition, WaitingDaemon};
@@ -16,6 +16,7 @@ on_both_engines!(
     acquired_job_has_no_queue_position,
     a_long_queue_is_counted_quickly,
     ranks_agree_with_the_pure_ranking,
+    daemons_that_cannot_take_a_job_do_not_count,
 );
 
 /// `a1b2` as a set; an empty text is the empty set.
@@ -216,4 +217,17 @@ async fn ranks_agree_with_the_pure_ranking(fixture: Fixture) {
         .await;
     let left = coder_store::check::check(&fixture.store).await.unwrap();
     assert!(left.iter().all(|found| !found.invariant.contains("queue")), "{left:?}");
+}
+
+async fn daemons_that_cannot_take_a_job_do_not_count(fixture: Fixture) {
+    let first = fixture.job(&set("")).await;
+    let second = fixture.job(&set("")).await;
+    let [able] = takers(&fixture, &[""]).await.try_into().unwrap();
+    let foreign = WaitingDaemon { organization_id: OrganizationId(first.0), ..able.clone() };
+    let without_program = WaitingDaemon { provisioners: vec!["echo".to_owned()], ..able.clone() };
+    let with_other_tags = WaitingDaemon { tag_sets: Default::default(), ..able.clone() };
+    for unable in [foreign, without_program, with_other_tags] {
+        assert_eq!(place(&fixture, second, std::slice::from_ref(&unable)).await, (0, 0), "{unable:?}");
+        assert_eq!(place(&fixture, second, &[unable, able.clone()]).await, (2, 2));
+    }
 }
