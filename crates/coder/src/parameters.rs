@@ -12,7 +12,7 @@ use coder_domain::parameter::{Definition, validate};
 
 use crate::template::variables;
 use crate::terminal::menu::{self, Choice};
-use crate::terminal::output::{Printer, Style};
+use crate::terminal::output::{Printer, Style, strip_control};
 use crate::terminal::prompt;
 use crate::{env, suggest};
 
@@ -198,7 +198,7 @@ fn ask(
 ) -> anyhow::Result<String> {
     let label = if parameter.display_name.is_empty() { &parameter.name } else { &parameter.display_name };
     if !parameter.description_plaintext.is_empty() {
-        printer.note(&printer.paint(Style::Faint, &parameter.description_plaintext));
+        printer.note(&printer.paint(Style::Faint, &strip_control(&parameter.description_plaintext)));
     }
     // The server would refuse it too, but then all answers would be lost.
     let definition = definition(parameter);
@@ -219,9 +219,9 @@ fn ask(
     let mut choices: Vec<_> = parameter.options.iter().map(choice).collect();
     // The value of a list is several options as JSON, which people type.
     if choices.is_empty() || parameter.kind.as_str() == "list(string)" {
-        for Choice { value, about } in &choices {
-            let about = printer.paint(Style::Faint, about);
-            printer.note(&format!("  {} {about}", printer.paint(Style::Bold, value)));
+        for choice in &choices {
+            let about = printer.paint(Style::Faint, &choice.about);
+            printer.note(&format!("  {} {about}", printer.paint(Style::Bold, &choice.shown())));
         }
         return prompt::text(printer, label, default.as_deref(), &instead, check);
     }

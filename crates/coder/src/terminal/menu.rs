@@ -1,8 +1,9 @@
 //! Choosing from a list with the arrow keys; typed letters narrow the list, and a typed name is taken as it is.
 
+use std::borrow::Cow;
 use std::io;
 
-use super::output::{Printer, Style, error_width};
+use super::output::{Printer, Style, error_width, strip_control};
 use super::prompt::{self, EchoOff};
 use crate::exit::Canceled;
 
@@ -19,8 +20,13 @@ pub(crate) struct Choice {
 }
 
 impl Choice {
-    pub(crate) fn new(value: impl Into<String>, about: impl Into<String>) -> Self {
-        Self { value: value.into(), about: about.into() }
+    pub(crate) fn new(value: impl Into<String>, about: impl AsRef<str>) -> Self {
+        Self { value: value.into(), about: strip_control(about.as_ref()).into_owned() }
+    }
+
+    /// The value as it is shown.
+    pub(crate) fn shown(&self) -> Cow<'_, str> {
+        strip_control(&self.value)
     }
 }
 
@@ -37,7 +43,7 @@ pub(crate) fn choose(
     }
     for choice in choices {
         let about = printer.paint(Style::Faint, &choice.about);
-        printer.note(format!("  {:<16} {about}", printer.paint(Style::Bold, &choice.value)).trim_end());
+        printer.note(format!("  {:<16} {about}", printer.paint(Style::Bold, &choice.shown())).trim_end());
     }
     let default = default.or_else(|| choices.first().map(|choice| choice.value.as_str()));
     let find = |answer: &str| choices.iter().find(|choice| choice.value.eq_ignore_ascii_case(answer));
@@ -73,7 +79,7 @@ fn with_keys(
                 printer.note(&format!(
                     "{} {}",
                     prompt::mark(printer, question),
-                    printer.paint(Style::Bold, &value)
+                    printer.paint(Style::Bold, &strip_control(&value))
                 ));
                 Ok(value)
             }
@@ -197,9 +203,9 @@ impl<'a> Menu<'a> {
         let hint = printer.paint(Style::Faint, &format!("(arrow keys, Enter{many})"));
         let mut lines = vec![format!("{} {}{hint}", prompt::mark(printer, question), self.typed_and_space())];
         let first = (self.at + 1).saturating_sub(VISIBLE_ROWS);
-        let column = fitting.iter().map(|choice| choice.value.chars().count()).max().unwrap_or_default();
+        let column = fitting.iter().map(|choice| choice.shown().chars().count()).max().unwrap_or_default();
         for (at, choice) in fitting.iter().enumerate().skip(first).take(VISIBLE_ROWS) {
-            let text = format!("{:<column$}  {}", choice.value, choice.about);
+            let text = format!("{:<column$}  {}", choice.shown(), choice.about);
             let text: String = text.trim_end().chars().take(width.saturating_sub(4)).collect();
             lines.push(if at == self.at {
                 printer.paint(Style::Code, &format!("> {text}"))
@@ -256,6 +262,14 @@ mod tests {
         assert_eq!(pressed(&back), chosen("docker"));
         assert_eq!(pressed(&[Key::Interrupt]), Some(End::Interrupted));
         assert_eq!(pressed(&[Key::End]), Some(End::Declined));
+    }
+
+    #[test]
+    fn choices_do_not_control_the_terminal() {
+        let choices = [Choice::new("a\u{1b}[2J", "b\u{1b}]0;title\u{7}\u{202e}")];
+        let lines = Menu::new(&choices, None).lines(&Printer::plain(), "Which\u{1b}[8m", 80);
+        assert_eq!(lines, ["> Which (arrow keys, Enter)", "> a  b"]);
+        assert_eq!(choices[0].value, "a\u{1b}[2J", "the answer is the value itself");
     }
 
     #[test]

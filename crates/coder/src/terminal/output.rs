@@ -196,12 +196,16 @@ fn cut(text: &str, columns: Option<u16>) -> Cow<'_, str> {
     Cow::Owned(format!("{kept}…"))
 }
 
-/// A text of others, which must not control the terminal: without escape sequences and control characters, but with its
-/// lines and tabs.
+/// A text of others, which must not control the terminal: without escape sequences, control characters and what reverses the
+/// direction of text, but with its lines and tabs.
 pub(crate) fn strip_control(text: &str) -> Cow<'_, str> {
     const ESCAPE: char = '\u{1b}';
     const BELL: char = '\u{7}';
-    let is_wild = |c: char| c.is_control() && !matches!(c, '\n' | '\t');
+    let is_wild = |c: char| match c {
+        '\n' | '\t' => false,
+        '\u{202a}'..='\u{202e}' | '\u{2066}'..='\u{2069}' => true,
+        _ => c.is_control(),
+    };
     if !text.contains(is_wild) {
         return Cow::Borrowed(text);
     }
@@ -248,6 +252,7 @@ mod tests {
             ("10%\r20%\u{8}\u{9b}x", "10%20%x"),
             ("\u{1b}Mup\u{1b}", "up"),
             ("\u{1b}[31", ""),
+            ("a\u{202e}b\u{2066}c", "abc"),
         ] {
             assert_eq!(strip_control(wild), tamed, "{wild:?}");
         }

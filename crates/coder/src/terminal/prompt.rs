@@ -9,7 +9,7 @@ use coder_domain::secret::Secret;
 use rustix::termios::{LocalModes, OptionalActions, Termios, tcgetattr, tcsetattr};
 
 use crate::exit::Canceled;
-use crate::terminal::output::{Printer, Style};
+use crate::terminal::output::{Printer, Style, strip_control};
 
 /// Longest answer, in bytes.
 const MAX_ANSWER_BYTES: usize = 64 << 10;
@@ -49,7 +49,8 @@ pub(crate) fn text(
     instead: &str,
     check: impl Fn(&str) -> Result<(), String>,
 ) -> anyhow::Result<String> {
-    let hint = default.filter(|text| !text.is_empty()).map(|text| format!(" ({text})")).unwrap_or_default();
+    let hint = default.filter(|text| !text.is_empty()).map(|text| format!(" ({})", strip_control(text)));
+    let hint = hint.unwrap_or_default();
     loop {
         printer.ask(&format!("{}{} ", mark(printer, question), printer.paint(Style::Faint, &hint)));
         let answer = line(printer, question, instead)?;
@@ -95,7 +96,7 @@ pub(crate) fn new_password(printer: &Printer, question: &str, instead: &str) -> 
 }
 
 pub(super) fn mark(printer: &Printer, question: &str) -> String {
-    format!("{} {question}", printer.paint(Style::Code, ">"))
+    format!("{} {}", printer.paint(Style::Code, ">"), strip_control(question))
 }
 
 /// One line, byte by byte, so that nothing after it is swallowed: the next question reads the next line.

@@ -10,7 +10,7 @@ use coder_domain::clock::{Clock as _, SystemClock};
 use coder_domain::tags::TagSet;
 use serde::Serialize;
 
-use crate::terminal::output::{Printer, Style};
+use crate::terminal::output::{Printer, Style, strip_control};
 use crate::{duration, plural, suggest};
 
 /// `-o`.
@@ -379,7 +379,7 @@ fn length(text: &str) -> usize {
 }
 
 fn one_line(cell: &str) -> String {
-    cell.replace(['\n', '\t'], " ")
+    strip_control(cell).replace(['\n', '\t'], " ")
 }
 
 fn pad(cell: &str, width: usize) -> String {
@@ -462,6 +462,14 @@ mod tests {
         let left_out = table.leave_out(limit);
         table.shorten(limit);
         (table.lines(&Printer::plain()), left_out)
+    }
+
+    #[test]
+    fn cells_do_not_control_the_terminal() {
+        let rows = [Row { name: "a\u{1b}]0;title\u{7}b", text: "\u{1b}[2Jc\u{202e}d\n\u{9b}e" }];
+        let chosen = choose(&options(&["name", "text"], Format::Table)).unwrap();
+        let lines = Table::new(chosen, &rows, CellStyle::default()).lines(&Printer::plain());
+        assert_eq!(lines[1].trim_end(), "ab    cd e");
     }
 
     #[test]

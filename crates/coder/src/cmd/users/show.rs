@@ -3,6 +3,7 @@
 use super::role_names;
 use crate::context::Context;
 use crate::remote;
+use crate::terminal::output::strip_control;
 use crate::terminal::table::{self, Format};
 
 #[derive(Debug, clap::Args)]
@@ -37,7 +38,7 @@ pub(crate) async fn run(ctx: &Context, args: Args) -> anyhow::Result<()> {
         ("Organizations", names.join(", ")),
     ];
     for (name, value) in facts {
-        ctx.printer.data(format!("{name:<14}{value}").trim_end());
+        ctx.printer.data(format!("{name:<14}{}", strip_control(&value)).trim_end());
     }
     Ok(())
 }
