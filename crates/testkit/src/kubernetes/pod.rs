@@ -81,12 +81,18 @@ async fn value(client: &Client, pod: &Pod, variable: &EnvVar, ip: Ipv4Addr) -> O
     }
 }
 
-/// A limit of memory in bytes: `limits.memory`.
+/// A limit of memory in bytes: `limits.memory`. The API server writes 4096Mi as 4Gi.
 fn limit(container: &Container, resource: &str) -> Option<String> {
-    let name = resource.strip_prefix("limits.")?;
-    let quantity = container.resources.as_ref()?.limits.as_ref()?.get(name)?;
-    let mebibytes: u64 = quantity.0.strip_suffix("Mi")?.parse().ok()?;
-    Some((mebibytes << 20).to_string())
+    let limits = container.resources.as_ref()?.limits.as_ref()?;
+    bytes(&limits.get(resource.strip_prefix("limits.")?)?.0)
+}
+
+fn bytes(quantity: &str) -> Option<String> {
+    let (number, shift) = match quantity.strip_suffix("Gi") {
+        Some(number) => (number, 30),
+        None => (quantity.strip_suffix("Mi")?, 20),
+    };
+    Some((number.parse::<u64>().ok()? << shift).to_string())
 }
 
 /// Starts the container of a pod. None if something that it refers to is not there yet.
@@ -160,5 +166,13 @@ mod tests {
             assert_eq!(localized(text, &mounts, ip), local);
         }
         assert_ne!(address(), address());
+    }
+
+    #[test]
+    fn limits_of_memory_become_bytes() {
+        for (quantity, expected) in [("4Gi", "4294967296"), ("512Mi", "536870912")] {
+            assert_eq!(bytes(quantity).as_deref(), Some(expected));
+        }
+        assert_eq!(bytes("2"), None);
     }
 }
