@@ -531,7 +531,7 @@ mod tests {
     #[test]
     fn a_daemon_that_left_or_whose_server_is_gone_is_not_connected() {
         let [here, elsewhere] = [1, 2].map(|number| DaemonId(Uuid::from_u128(number)));
-        let [running, gone] = [3, 4].map(|number| Uuid::from_u128(number));
+        let [running, gone] = [3, 4].map(Uuid::from_u128);
         let connected = ConnectedDaemons { server: Uuid::nil(), daemons: vec![here], servers: vec![running] };
         for (id, left_at, server, expected) in [
             (here, None, gone, true),
