@@ -4,7 +4,6 @@ pub mod agents;
 pub mod backup_poll;
 mod clock_jump;
 pub mod driver;
-mod ended_tokens;
 pub mod heartbeat;
 pub mod mesh;
 pub mod purge;
@@ -51,7 +50,6 @@ pub fn start(app: &App) {
         app.config.schedules.check_every,
         schedules::WorkspaceSchedules::default(),
     );
-    driver::when_due(app, Arc::clone(&app.ended_tokens.added), seconds(5), ended_tokens::EndedTokensTask);
     let context = app.clone();
     app.lifecycle.spawn("recovery of open jobs", async move { take_over(&context).await });
     let context = app.clone();

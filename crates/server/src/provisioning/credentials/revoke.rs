@@ -134,7 +134,15 @@ pub fn tokens_in_use(app: &App, user: UserId) {
     if app.scheduler.connected().tokens(&[user]).is_empty() && !app.network.users.has_user(user) {
         return;
     }
-    app.ended_tokens.add([user]);
+    let Some(due) = app.ended_tokens.add(user) else { return };
+    let context = app.clone();
+    app.lifecycle.spawn("ended tokens", async move {
+        tokio::time::sleep_until(due).await;
+        let users = context.ended_tokens.take();
+        if let Err(error) = tokens_here(&context, &users).await {
+            tracing::error!(?users, %error, "cannot disconnect the daemons of ended tokens");
+        }
+    });
 }
 
 /// Stores for other servers that tokens of these users were deleted. Call it last in the transaction.
