@@ -222,6 +222,58 @@ async fn our_own_binary_and_the_script_that_installs_it() {
     assert!(!home.text().contains("<script>"));
 }
 
+/// agent 1.3: programs are sent compressed to clients that take that, and as they are to all others.
+#[tokio::test]
+async fn programs_are_sent_compressed_to_those_who_take_that() {
+    let folder = tempfile::tempdir().unwrap();
+    let executable = folder.path().join("coder");
+    let mut number = 1_u32;
+    let digits = std::iter::repeat_with(|| {
+        number = number.wrapping_mul(1_103_515_245).wrapping_add(12_345);
+        b'0' + (number >> 16) as u8 % 8
+    });
+    let program: Vec<u8> = digits.take(300 << 10).collect();
+    std::fs::write(&executable, &program).unwrap();
+    let config = Config { executable: Some(executable.clone()), ..settings() };
+    let server = TestServer::sqlite_with(config).await;
+    let arch = if cfg!(target_arch = "aarch64") { "arm64" } else { "amd64" };
+    let ask = async |method: &str, header: &str, value: &str| {
+        let request =
+            Request::builder().method(method).uri(format!("/bin/coder-linux-{arch}")).header(header, value);
+        server.send(request.body(Body::empty()).unwrap()).await
+    };
+    let original = program.len().to_string();
+
+    let plain = ask("GET", "accept-encoding", "identity").await;
+    assert!(plain.body == program && !plain.headers.contains_key("content-encoding"));
+    assert_eq!(plain.headers["content-length"], original);
+
+    let packed = ask("GET", "accept-encoding", "deflate, gzip").await;
+    assert_eq!(packed.headers["content-encoding"], "gzip");
+    assert_eq!(packed.headers["content-length"], packed.body.len().to_string());
+    assert!(
+        packed.body.len() > 64 << 10 && packed.body.len() < program.len(),
+        "more than a chunk of the file"
+    );
+    let mut text = Vec::new();
+    std::io::Read::read_to_end(&mut flate2::read::GzDecoder::new(packed.body.as_slice()), &mut text).unwrap();
+    assert!(text == program);
+    for answer in [&plain, &packed] {
+        assert_eq!(answer.headers["x-original-content-length"], original);
+        assert_eq!(answer.headers["vary"], "accept-encoding");
+        assert_eq!(answer.headers["etag"], plain.headers["etag"]);
+    }
+
+    let head = ask("HEAD", "accept-encoding", "gzip").await;
+    assert!(head.body.is_empty() && head.headers["content-length"] == packed.headers["content-length"]);
+    let part = ask("GET", "range", "bytes=5-9").await;
+    assert!(part.status == 200 && part.body == program, "parts are not served");
+
+    std::fs::write(&executable, b"the next version").unwrap();
+    let next = ask("GET", "accept-encoding", "gzip").await;
+    assert_eq!(next.headers["x-original-content-length"], "16");
+}
+
 /// Runs the script like `curl … | sh -s -- ARGUMENTS`.
 fn install(script: &str, home: &std::path::Path, arguments: &[&str]) -> (Option<i32>, String, String) {
     let mut child = std::process::Command::new("sh")

@@ -8,6 +8,7 @@ use http::{HeaderMap, StatusCode};
 use tokio_util::io::ReaderStream;
 
 use super::binaries::{self, Version};
+use super::compressed;
 use crate::context::App;
 use crate::http::{AccessUrl, Error, Result};
 
@@ -38,20 +39,29 @@ pub async fn binary(
     let file = tokio::fs::File::open(&path).await.map_err(unreadable)?;
     let metadata = file.metadata().await.map_err(unreadable)?;
     let version = Version { length: metadata.len(), modified: metadata.modified().ok() };
-    let hashed = tokio::task::spawn_blocking(move || binaries::hash(&path, version)).await;
+    let hashing = path.clone();
+    let hashed = tokio::task::spawn_blocking(move || binaries::hash(&hashing, version)).await;
     let hash = hashed.unwrap_or_else(|panic| Err(std::io::Error::other(panic))).map_err(unreadable)?;
     let etag = HeaderValue::from_str(&format!("\"{hash}\""))
         .map_err(|e| Error::internal("The binary cannot be described.", e))?;
     if headers.get(header::IF_NONE_MATCH) == Some(&etag) {
         return Ok((StatusCode::NOT_MODIFIED, [(header::ETAG, etag)]).into_response());
     }
-    let headers = [
+    let copy = if compressed::accepted(&headers) { compressed::copy(path, version).await } else { None };
+    let mut answer = HeaderMap::from_iter([
         (header::CONTENT_TYPE, HeaderValue::from_static("application/octet-stream")),
-        (header::CONTENT_LENGTH, HeaderValue::from(metadata.len())),
-        (ORIGINAL_LENGTH, HeaderValue::from(metadata.len())),
+        (header::CONTENT_LENGTH, HeaderValue::from(copy.as_ref().map_or(version.length, |copy| copy.length))),
+        (ORIGINAL_LENGTH, HeaderValue::from(version.length)),
+        // agent 1.3: of the file, whatever the encoding. Editors compare it with the hash of the file they have.
         (header::ETAG, etag),
-    ];
-    Ok((headers, Body::from_stream(ReaderStream::with_capacity(file, 64 << 10))).into_response())
+        (header::VARY, HeaderValue::from_static("accept-encoding")),
+    ]);
+    let Some(copy) = copy else {
+        let body = Body::from_stream(ReaderStream::with_capacity(file, 64 << 10));
+        return Ok((answer, body).into_response());
+    };
+    answer.insert(header::CONTENT_ENCODING, HeaderValue::from_static("gzip"));
+    Ok((answer, copy.body()).into_response())
 }
 
 /// `GET /install.sh`

@@ -2,6 +2,7 @@
 
 mod about;
 mod binaries;
+mod compressed;
 mod download;
 mod health;
 
