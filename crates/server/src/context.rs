@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use coder_domain::Timestamp;
 use coder_domain::clock::Clock;
-use coder_domain::ids::OrganizationId;
+use coder_domain::ids::{AgentId, OrganizationId};
 use coder_store::Store;
 use tokio::sync::Notify;
 
@@ -16,6 +16,7 @@ use crate::config::Config;
 use crate::events::Events;
 use crate::external_auth::providers::ExternalAuthProviders;
 use crate::http::limits::RateLimits;
+use crate::http::open_count::OpenCount;
 use crate::http::websocket_limit::WebSocketLimit;
 use crate::lifecycle::Lifecycle;
 use crate::memory::Memory;
@@ -55,6 +56,8 @@ pub struct Ctx {
     pub rates: RateLimits,
     /// Open WebSockets per user.
     pub websockets: Arc<WebSocketLimit>,
+    /// Streams of an agent that wait for the claim of its workspace.
+    pub claim_streams: Arc<OpenCount<AgentId>>,
     pub external_auth: ExternalAuthProviders,
     /// Relay, coordinator, and the users connected to it.
     pub network: Network,

@@ -21,6 +21,7 @@ use crate::http::connection::{ConnectionService, Service};
 use crate::http::connection_limit::ConnectionLimit;
 use crate::http::limits::RateLimits;
 use crate::http::listen::Listener;
+use crate::http::open_count::OpenCount;
 use crate::http::tls;
 use crate::http::websocket_limit::WebSocketLimit;
 use crate::lifecycle::Lifecycle;
@@ -30,6 +31,7 @@ use crate::metrics::counters::Metrics;
 use crate::network::Network;
 use crate::provisioning::dispatch::scheduler::Scheduler;
 use crate::router;
+use crate::routes::workspace_agents::MOST_CLAIM_STREAMS;
 use crate::tasks;
 
 /// Most connections to the metrics listener.
@@ -222,6 +224,7 @@ pub async fn context(config: Config, deps: Deps) -> Result<App, Error> {
         memory,
         rates,
         websockets,
+        claim_streams: OpenCount::new(MOST_CLAIM_STREAMS),
         external_auth,
         network,
         apps,

@@ -10,6 +10,7 @@ pub mod error;
 pub mod io_timeouts;
 pub mod limits;
 pub mod listen;
+pub mod open_count;
 pub mod origin;
 pub mod params;
 pub mod peer;

@@ -25,5 +25,5 @@ pub use logs::logs;
 pub use metadata::{watch_metadata, watch_metadata_ws};
 pub use own_logs::{append_logs, create_log_source};
 pub use pty::pty;
-pub use reinit::reinit;
+pub use reinit::{MOST_CLAIM_STREAMS, reinit};
 pub use rpc::rpc;

@@ -65,6 +65,22 @@ on_both_engines! {
         assert_eq!(reinit(&rig.server, &rig.token).await, 401);
     }
 
+    async fn streams_that_wait_for_a_claim_are_bounded_for_each_agent(server: TestServer) {
+        let rig = Rig::new(server).await;
+        let open = async || {
+            let request = Request::get(paths::AGENT_REINIT).header("Coder-Session-Token", &rig.token);
+            rig.server.open(request.body(Body::empty()).unwrap()).await
+        };
+        let mut held = Vec::new();
+        for _ in 0..8 {
+            held.push(open().await);
+        }
+        assert!(held.iter().all(|stream| stream.status() == 200));
+        assert_eq!(open().await.status(), 429);
+        held.pop();
+        assert_eq!(open().await.status(), 200, "one has ended");
+    }
+
     async fn agents_of_a_restart_and_of_failed_starts_get_no_time_to_stop(server: TestServer) {
         let rig = Rig::new(server).await;
         // A start directly after a start is not a stop.
