@@ -18,6 +18,9 @@ use tokio::sync::Mutex;
 
 use super::binaries::Version;
 
+/// The newest version of each file that was asked for; without a copy where none could be made.
+type Copies = HashMap<PathBuf, (Version, Option<Copy>)>;
+
 /// What is read at once.
 const CHUNK_BYTES: usize = 64 << 10;
 
@@ -51,7 +54,7 @@ fn chunk(file: &File, offset: u64) -> std::io::Result<Bytes> {
 /// The compressed copy of a file; `None` if none can be made, which is logged. A file is compressed once for each of its versions,
 /// also when those who ask go away meanwhile.
 pub(super) async fn copy(path: PathBuf, version: Version) -> Option<Copy> {
-    static COPIES: LazyLock<Mutex<HashMap<PathBuf, (Version, Option<Copy>)>>> = LazyLock::new(Mutex::default);
+    static COPIES: LazyLock<Mutex<Copies>> = LazyLock::new(Mutex::default);
     let made = tokio::spawn(async move {
         let mut copies = COPIES.lock().await;
         if let Some((known, copy)) = copies.get(&path)
