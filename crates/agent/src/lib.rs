@@ -6,6 +6,7 @@
 
 mod agent;
 mod app_health;
+mod append_file;
 mod calls;
 mod config;
 mod connection;
@@ -38,6 +39,7 @@ mod transport;
 mod user;
 
 pub use agent::Agent;
+pub use append_file::append_file;
 pub use config::{Config, Subsystem};
 pub use scripts::data_dir::script_data_dir;
 pub use transport::{BoxedFuture, HttpTransport, Transport};

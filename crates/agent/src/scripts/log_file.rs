@@ -2,8 +2,10 @@
 
 use std::fs::File;
 use std::io::Write as _;
-use std::os::unix::fs::{DirBuilderExt as _, OpenOptionsExt as _};
+use std::os::unix::fs::DirBuilderExt as _;
 use std::path::Path;
+
+use crate::append_file;
 
 /// Bytes of one file. A script that prints without end must not fill the disk.
 const LIMIT: u64 = 64 << 20;
@@ -22,7 +24,7 @@ impl LogFile {
             if let Some(folder) = path.parent() {
                 std::fs::DirBuilder::new().recursive(true).mode(0o700).create(folder)?;
             }
-            let file = std::fs::OpenOptions::new().append(true).create(true).mode(0o600).open(path)?;
+            let file = append_file(path)?;
             let written = file.metadata()?.len();
             Ok((file, written))
         })();

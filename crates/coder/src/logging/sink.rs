@@ -21,9 +21,13 @@ pub(super) enum Sink {
     File {
         path: PathBuf,
         backups: usize,
+        /// Opens the file, and its successor when it is rotated.
+        opener: Opener,
         open: Mutex<Open>,
     },
 }
+
+type Opener = fn(&Path) -> io::Result<File>;
 
 pub(super) struct Open {
     file: File,
@@ -35,13 +39,17 @@ impl Sink {
         Ok(match path {
             "/dev/stdout" => Self::Out(output::terminal(&io::stdout())),
             "/dev/stderr" => Self::Err(output::terminal(&io::stderr())),
-            path => Self::open_file(Path::new(path), DEFAULT_BACKUPS)?,
+            path => Self::file(Path::new(path), DEFAULT_BACKUPS, append)?,
         })
     }
 
-    /// A file with a number of backups.
+    /// A file with a number of backups. Where others can write, it must be an own one.
     pub(super) fn open_file(path: &Path, backups: usize) -> io::Result<Self> {
-        Ok(Self::File { path: path.to_owned(), backups, open: Mutex::new(append(path)?) })
+        Self::file(path, backups, coder_agent::append_file)
+    }
+
+    fn file(path: &Path, backups: usize, opener: Opener) -> io::Result<Self> {
+        Ok(Self::File { path: path.to_owned(), backups, opener, open: Mutex::new(Open::new(opener(path)?)?) })
     }
 
     /// Whether it is a terminal, and then whether it shows colours.
@@ -58,16 +66,23 @@ impl Sink {
         drop(match self {
             Self::Out(_) => io::stdout().lock().write_all(bytes.as_bytes()),
             Self::Err(_) => io::stderr().lock().write_all(bytes.as_bytes()),
-            Self::File { path, backups, open } => {
+            Self::File { path, backups, opener, open } => {
                 let mut open = open.lock().unwrap_or_else(PoisonError::into_inner);
-                open.write(path, *backups, bytes.as_bytes())
+                open.write(path, *backups, *opener, bytes.as_bytes())
             }
         });
     }
 }
 
 impl Open {
-    fn write(&mut self, path: &Path, backups: usize, bytes: &[u8]) -> io::Result<()> {
+    fn new(file: File) -> io::Result<Self> {
+        let metadata = file.metadata()?;
+        // A device such as /dev/null has no size to watch.
+        let written = if metadata.is_file() { metadata.len() } else { 0 };
+        Ok(Self { file, written })
+    }
+
+    fn write(&mut self, path: &Path, backups: usize, opener: Opener, bytes: &[u8]) -> io::Result<()> {
         if self.written + bytes.len() as u64 > MAX_FILE_BYTES && self.written > 0 {
             let backup = |number: usize| {
                 let mut name = path.as_os_str().to_owned();
@@ -81,19 +96,15 @@ impl Open {
                 }
             }
             rename(path, backup(1))?;
-            *self = append(path)?;
+            *self = Self::new(opener(path)?)?;
         }
         self.written += bytes.len() as u64;
         self.file.write_all(bytes)
     }
 }
 
-fn append(path: &Path) -> io::Result<Open> {
-    let file = OpenOptions::new().append(true).create(true).mode(0o600).open(path)?;
-    let metadata = file.metadata()?;
-    // A device such as /dev/null has no size to watch.
-    let written = if metadata.is_file() { metadata.len() } else { 0 };
-    Ok(Open { file, written })
+fn append(path: &Path) -> io::Result<File> {
+    OpenOptions::new().append(true).create(true).mode(0o600).open(path)
 }
 
 #[cfg(test)]

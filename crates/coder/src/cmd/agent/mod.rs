@@ -4,13 +4,13 @@ mod flags;
 mod reaper;
 pub(crate) mod session;
 
-use std::os::unix::fs::OpenOptionsExt as _;
+use std::os::unix::fs::DirBuilderExt as _;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
 use anyhow::Context as _;
-use coder_agent::{Agent, Config, HttpTransport, Subsystem, Transport, User, script_data_dir};
+use coder_agent::{Agent, Config, HttpTransport, Subsystem, Transport, User, append_file, script_data_dir};
 use coder_api::client::{Client, Reinit};
 use coder_domain::backoff::Backoff;
 use coder_domain::clock::SystemClock;
@@ -33,13 +33,17 @@ const RELEASE_EVERY: Duration = Duration::from_secs(30);
 /// The agent's log in the log directory, and its backups of 5 MB.
 const LOG_FILE: &str = "coder-agent.log";
 const LOG_BACKUPS: usize = 10;
+/// In the place of a log directory that cannot be used, below the home of the user.
+const LOGS_IN_HOME: &str = ".cache";
 
 pub(crate) fn run(ctx: &Context, args: Args) -> anyhow::Result<()> {
     if reaper::is_needed(&args) {
         return reaper::run(&args);
     }
-    let log_dir = args.log_dir.clone().unwrap_or_else(std::env::temp_dir);
-    let (log_file, problem) = writable_log(&log_dir);
+    let user = User::current(|name| std::env::var_os(name));
+    let wanted = args.log_dir.clone().unwrap_or_else(std::env::temp_dir);
+    let (log_file, problem) = writable_log(&wanted, &user.home.join(LOGS_IN_HOME));
+    let log_dir = log_file.as_deref().and_then(Path::parent).unwrap_or(&wanted).to_owned();
     logging::install(&logging::Settings {
         human: args.log_human.clone(),
         json: args.log_json.clone(),
@@ -49,13 +53,14 @@ pub(crate) fn run(ctx: &Context, args: Args) -> anyhow::Result<()> {
         verbose: ctx.global.verbose,
     })?;
     if let Some(error) = problem {
-        tracing::warn!(dir = %log_dir.display(), %error, "the agent's log cannot be written to a file");
+        let chosen = log_file.as_deref().map(|path| tracing::field::display(path.display()));
+        tracing::warn!(dir = %wanted.display(), chosen, %error, "the agent's log cannot be written there: set CODER_AGENT_LOG_DIR");
     }
     for flag in args.unsupported.given() {
         tracing::warn!(flag, "this agent does not support a flag that was given; it has no effect");
     }
     tracing::info!(version = versions::compatible(), auth = args.auth, "starting the agent");
-    let config = config(&args, log_dir, log_file)?;
+    let config = config(&args, user, log_dir, log_file)?;
     let runtime = runtime::daemon(WORKER_THREADS)?;
     runtime.block_on(async {
         let client = args.session.client()?;
@@ -121,9 +126,8 @@ async fn claimed(client: &Client) {
     }
 }
 
-fn config(args: &Args, log_dir: PathBuf, log_file: Option<PathBuf>) -> anyhow::Result<Config> {
+fn config(args: &Args, user: User, log_dir: PathBuf, log_file: Option<PathBuf>) -> anyhow::Result<Config> {
     let program = std::env::current_exe().context("find the path of this program")?;
-    let user = User::current(|name| std::env::var_os(name));
     let configured = args.script_data_dir.clone().unwrap_or_else(std::env::temp_dir);
     Ok(Config {
         token: args.session.token()?,
@@ -141,15 +145,20 @@ fn config(args: &Args, log_dir: PathBuf, log_file: Option<PathBuf>) -> anyhow::R
     })
 }
 
-/// The path of the log file, if it can be written. On a read-only root the agent runs without.
-fn writable_log(directory: &Path) -> (Option<PathBuf>, Option<std::io::Error>) {
-    let path = directory.join(LOG_FILE);
-    let opened = std::fs::create_dir_all(directory)
-        .and_then(|()| std::fs::OpenOptions::new().append(true).create(true).mode(0o600).open(&path));
-    match opened {
-        Ok(_) => (Some(path), None),
-        Err(error) => (None, Some(error)),
+/// The path of the log file in the first directory, or else in the second one, and why the first one is not used. On a read-only root the
+/// agent runs without.
+fn writable_log(first: &Path, second: &Path) -> (Option<PathBuf>, Option<std::io::Error>) {
+    match open_log(first) {
+        Ok(path) => (Some(path), None),
+        Err(error) => (open_log(second).ok(), Some(error)),
     }
+}
+
+fn open_log(directory: &Path) -> std::io::Result<PathBuf> {
+    std::fs::DirBuilder::new().recursive(true).mode(0o700).create(directory)?;
+    let path = directory.join(LOG_FILE);
+    append_file(&path)?;
+    Ok(path)
 }
 
 fn subsystems(text: &str) -> Vec<Subsystem> {
@@ -179,9 +188,22 @@ mod tests {
     #[test]
     fn log_that_cannot_be_written_is_named() {
         let directory = tempfile::tempdir().unwrap();
-        let (path, error) = writable_log(&directory.path().join("new"));
+        let nowhere = Path::new("/proc/nothing");
+        let (path, error) = writable_log(&directory.path().join("new"), nowhere);
         assert!(path.unwrap().ends_with("new/coder-agent.log") && error.is_none());
-        let (path, error) = writable_log(Path::new("/proc/nothing"));
+        let (path, error) = writable_log(nowhere, nowhere);
         assert!(path.is_none() && error.is_some());
+    }
+
+    #[test]
+    fn log_that_another_user_may_have_made_is_not_written() {
+        let directory = tempfile::tempdir().unwrap();
+        let [shared, home, target] = ["shared", "home", "target"].map(|name| directory.path().join(name));
+        std::fs::create_dir(&shared).unwrap();
+        std::fs::set_permissions(&shared, std::os::unix::fs::PermissionsExt::from_mode(0o1777)).unwrap();
+        std::os::unix::fs::symlink(&target, shared.join(LOG_FILE)).unwrap();
+        let (path, error) = writable_log(&shared, &home);
+        assert_eq!(path.unwrap(), home.join(LOG_FILE));
+        assert!(error.is_some() && !target.exists());
     }
 }
