@@ -3,6 +3,7 @@
 //! The result is the raw byte stream after the 101, for `coder-wire` or a WebSocket library to frame. The environment's
 //! proxies and private authorities apply as they do to every other call.
 
+mod spares;
 mod tcp;
 mod upgrade;
 
@@ -19,6 +20,7 @@ use tokio::io::{AsyncRead, AsyncWrite};
 use tokio_rustls::TlsConnector;
 use url::{Host, Url};
 
+use self::spares::Spares;
 use super::error::{Call, Error};
 use super::{Client, secret_value};
 use crate::headers;
@@ -51,16 +53,17 @@ pub struct Dialer {
     proxy: Option<Url>,
     connect: Duration,
     handshake: Duration,
+    spares: Arc<Spares>,
 }
 
 impl Dialer {
-    pub(super) const fn new(
+    pub(super) fn new(
         tls: Arc<ClientConfig>,
         proxy: Option<Url>,
         connect: Duration,
         handshake: Duration,
     ) -> Self {
-        Self { tls, proxy, connect, handshake }
+        Self { tls, proxy, connect, handshake, spares: Arc::default() }
     }
 
     /// Connects to the host of `url`, through the proxy and with TLS where they apply. Nothing is sent yet.
@@ -68,6 +71,15 @@ impl Dialer {
     /// # Errors
     /// Why there is no connection.
     pub async fn connection(&self, url: &Url) -> Result<BoxedByteStream, Error> {
+        if let Some(opening) = self.spares.take(url)
+            && let Ok(opened) = opening.await
+        {
+            return opened;
+        }
+        self.fresh(url).await
+    }
+
+    async fn fresh(&self, url: &Url) -> Result<BoxedByteStream, Error> {
         let call = Call::new(Method::GET, url);
         let connecting = tokio::time::timeout(self.connect, self.connect(&call, url));
         connecting.await.map_err(|_| call.timeout(self.connect, "connecting"))?
@@ -135,6 +147,16 @@ impl Client {
     #[must_use]
     pub fn dialer(&self) -> &Dialer {
         &self.server.dialer
+    }
+
+    /// Starts to open connections to the server, for WebSockets that will soon be opened there. Those that nobody takes within seconds
+    /// are not used.
+    pub fn preconnect(&self, count: usize) {
+        for _ in 0..count {
+            let (dialer, url) = (self.server.dialer.clone(), self.server.base.clone());
+            let opening = tokio::spawn(async move { dialer.fresh(&url).await });
+            self.server.dialer.spares.put(&self.server.base, opening);
+        }
     }
 
     /// The headers that every request has, for requests that are made by hand.

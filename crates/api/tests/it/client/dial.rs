@@ -45,6 +45,26 @@ async fn assert_echo(mut upgraded: UpgradedConnection) {
 }
 
 #[tokio::test]
+async fn a_connection_that_was_opened_before_is_taken() {
+    let (sender, mut numbers) = tokio::sync::mpsc::channel(4);
+    let server = Server::raw(move |stream, number| {
+        let sender = sender.clone();
+        async move {
+            sender.send(number).await.unwrap();
+            echo(stream).await;
+        }
+    })
+    .await;
+    let client = Client::new(&server.url(), Some(Secret::new(TOKEN)), options()).unwrap();
+    client.preconnect(1);
+    assert_eq!(numbers.recv().await, Some(0), "nothing was asked for");
+    assert_echo(client.serve(&with_key()).await.unwrap()).await;
+    assert!(numbers.try_recv().is_err(), "no other connection was opened");
+    assert_echo(client.serve(&with_key()).await.unwrap()).await;
+    assert_eq!(numbers.recv().await, Some(1), "each is taken once");
+}
+
+#[tokio::test]
 async fn a_daemon_joins_with_what_the_protocol_asks_for() {
     let (sender, mut heads) = tokio::sync::mpsc::channel(4);
     let server = Server::raw(move |stream, _| {

@@ -116,6 +116,8 @@ pub(crate) async fn run(ctx: &Context, args: Args) -> anyhow::Result<()> {
         Name::parse_host(&args.workspace, args.ssh_host_prefix.as_deref(), args.hostname_suffix.as_deref())?;
     let wait = if args.no_wait { Wait::No } else { args.wait };
     let how = Preparation { disable_autostart: args.disable_autostart, wait };
+    // The coordinator's connection and the relay's are opened while it is not known yet what to ask them for.
+    client.preconnect(2);
     // Both take several round trips, and need nothing of each other.
     let node = async { OwnNode::start(&client, &client.agents_connection().await?) };
     let (node, (workspace, agent)) = tokio::try_join!(node, target::prepare(ctx, &client, &name, how))?;
