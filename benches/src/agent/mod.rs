@@ -69,13 +69,24 @@ pub(crate) fn agent(setup: &Setup) -> Result<Vec<Row>> {
     } else {
         rows.push(Row::seen("round trips of `ssh HOST true` through the relay", trips, ""));
     }
-    let slim = setup.coder.with_file_name(format!("coder-linux-{}", architecture()));
-    if let Ok(file) = slim.metadata() {
-        #[expect(clippy::cast_precision_loss, reason = "a file's size is far below 2^52")]
-        let size = file.len() as f64 / 1024.0 / 1024.0;
-        rows.push(Row::at_most("program that workspaces download", size, 12.0, "MiB"));
+    let slim = format!("coder-linux-{}", architecture());
+    if setup.coder.with_file_name(&slim).is_file() {
+        let size = downloaded_mib(&format!("http://127.0.0.1:{}/bin/{slim}", quickstart.port()?))?;
+        rows.push(Row::at_most("program that workspaces download, on the wire", size, 12.0, "MiB"));
     }
     Ok(rows)
+}
+
+/// What curl downloads with the options of the bootstrap script.
+fn downloaded_mib(url: &str) -> Result<f64> {
+    let mut curl = Command::new("curl");
+    curl.args(["-fsSL", "--compressed", "--output", "/dev/null", "--write-out", "%{size_download}", url]);
+    let output = curl.output().context("start curl")?;
+    if !output.status.success() {
+        bail!("curl: {}", String::from_utf8_lossy(&output.stderr));
+    }
+    let bytes: f64 = String::from_utf8(output.stdout)?.parse().context("the number of bytes")?;
+    Ok(bytes / 1024.0 / 1024.0)
 }
 
 const fn architecture() -> &'static str {
