@@ -12,7 +12,6 @@ use coder_domain::rbac::{Action, Object, Resource};
 use coder_domain::tags::{JobRequirements, TagSet};
 use coder_store::jobs::{Job, NewJob};
 use coder_store::templates::Template;
-use coder_store::templates::version_details;
 use coder_store::templates::versions::Version;
 use coder_store::workspaces::Workspace;
 use coder_store::workspaces::build_inputs::{self, BuildParameters, PreviousBuild};
@@ -203,12 +202,7 @@ impl BuildPlan {
             request: request.parameters.iter().map(|pair| (pair.name.clone(), pair.value.clone())).collect(),
             last: last.map(|_| values),
         };
-        // A preset sets parameters, and without any of both none is chosen or matches.
-        let presets = match has_presets && (request.preset.is_some() || !definitions.is_empty()) {
-            true => version_details::list_presets(&mut tx, version.id).await?,
-            false => Vec::new(),
-        };
-        let known = VersionParameters::new(definitions, presets);
+        let known = VersionParameters::with(&mut tx, version.id, definitions, has_presets, &given).await?;
         let flow = versions::tags::flow(Some(template));
         let source = source::find(&mut tx, flow, &version, import.file_id, workspace.owner_id, now).await?;
         drop(tx);

@@ -44,16 +44,23 @@ impl VersionParameters {
     /// Reads both.
     pub async fn find(tx: &mut Tx, version: TemplateVersionId, given: &GivenParameters) -> Result<Self> {
         let definitions = details::list_parameters(tx, version).await?;
+        Self::with(tx, version, definitions, true, given).await
+    }
+
+    /// As [`Self::find`], when the definitions have been read, and it is known whether there may be presets.
+    pub async fn with(
+        tx: &mut Tx,
+        version: TemplateVersionId,
+        definitions: Vec<Parameter>,
+        may_have_presets: bool,
+        given: &GivenParameters,
+    ) -> Result<Self> {
         // A preset sets parameters, and without any of both none is chosen or matches.
-        let presets = match given.preset.is_some() || !definitions.is_empty() {
+        let presets = match may_have_presets && (given.preset.is_some() || !definitions.is_empty()) {
             true => details::list_presets(tx, version).await?,
             false => Vec::new(),
         };
-        Ok(Self::new(definitions, presets))
-    }
-
-    pub fn new(definitions: Vec<Parameter>, presets: Vec<Preset>) -> Self {
-        Self { definitions: definitions.into_iter().map(definition).collect(), presets }
+        Ok(Self { definitions: definitions.into_iter().map(definition).collect(), presets })
     }
 
     /// The value of each parameter, or 400 with all errors. Call it without a database connection.
