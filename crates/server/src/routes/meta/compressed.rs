@@ -19,19 +19,19 @@ use tokio::sync::Mutex;
 use super::binaries::Version;
 
 /// The newest version of each file that was asked for; without a copy where none could be made.
-type Copies = HashMap<PathBuf, (Version, Option<Copy>)>;
+type Copies = HashMap<PathBuf, (Version, Option<CompressedFile>)>;
 
 /// What is read at once.
 const CHUNK_BYTES: usize = 64 << 10;
 
 /// The compressed copy of one version of a file.
 #[derive(Clone)]
-pub(super) struct Copy {
+pub(super) struct CompressedFile {
     file: Arc<File>,
     pub(super) length: u64,
 }
 
-impl Copy {
+impl CompressedFile {
     pub(super) fn body(self) -> Body {
         Body::from_stream(stream::try_unfold((self, 0), async |(copy, offset)| {
             let file = copy.file.clone();
@@ -53,7 +53,7 @@ fn chunk(file: &File, offset: u64) -> std::io::Result<Bytes> {
 
 /// The compressed copy of a file; `None` if none can be made, which is logged. A file is compressed once for each of its versions,
 /// also when those who ask go away meanwhile.
-pub(super) async fn copy(path: PathBuf, version: Version) -> Option<Copy> {
+pub(super) async fn copy(path: PathBuf, version: Version) -> Option<CompressedFile> {
     static COPIES: LazyLock<Mutex<Copies>> = LazyLock::new(Mutex::default);
     let made = tokio::spawn(async move {
         let mut copies = COPIES.lock().await;
@@ -77,12 +77,12 @@ pub(super) async fn copy(path: PathBuf, version: Version) -> Option<Copy> {
     made.await.ok().flatten()
 }
 
-fn compress(path: &Path) -> std::io::Result<Copy> {
+fn compress(path: &Path) -> std::io::Result<CompressedFile> {
     let mut encoder = GzEncoder::new(tempfile::tempfile()?, Compression::default());
     std::io::copy(&mut File::open(path)?, &mut encoder)?;
     let mut file = encoder.finish()?;
     let length = file.stream_position()?;
-    Ok(Copy { file: Arc::new(file), length })
+    Ok(CompressedFile { file: Arc::new(file), length })
 }
 
 /// Whether a client takes gzip (RFC 9110, 12.5.3).
