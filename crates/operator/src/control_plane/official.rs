@@ -2,11 +2,12 @@
 
 use k8s_openapi::NamespaceResourceScope;
 use k8s_openapi::api::rbac::v1::{Role, RoleBinding};
-use kube::api::{DeleteParams, ListParams};
+use kube::api::ListParams;
 use kube::{Api, Client, Resource, ResourceExt as _};
 use serde::de::DeserializeOwned;
 
 use crate::names::Names;
+use crate::reconcile::delete_if_there;
 
 /// The finalizer that every control plane of the official operator has.
 pub(super) const FINALIZER: &str = "coder.com/workspace-rbac-cleanup";
@@ -46,11 +47,7 @@ where
     let api: Api<K> = Api::namespaced(kube.clone(), namespace);
     for object in api.list(&ListParams::default().labels(selector)).await?.items {
         if object.annotations().get(OWNER_UID).is_some_and(|owner| owner == uid) {
-            match api.delete(&object.name_any(), &DeleteParams::background()).await {
-                Ok(_) => {}
-                Err(kube::Error::Api(status)) if status.code == 404 => {}
-                Err(error) => return Err(error),
-            }
+            delete_if_there(&api, &object.name_any()).await?;
         }
     }
     Ok(())

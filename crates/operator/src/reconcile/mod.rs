@@ -24,7 +24,7 @@ use crate::context::Context;
 use crate::crd::CoderProvisioner;
 use crate::names::FINALIZER;
 pub(crate) use daemons::problem;
-pub(crate) use objects::remove;
+pub(crate) use objects::{delete_if_there, remove};
 use pass::Pass;
 use resource::{Error, RESYNC_INTERVAL, add_finalizer, pool_id, read};
 

@@ -144,6 +144,14 @@ where
     if !is_ours || found.meta().deletion_timestamp.is_some() {
         return Ok(());
     }
+    delete_if_there(&api, name).await
+}
+
+/// Deletes an object. One that is gone already is what was wanted.
+pub(crate) async fn delete_if_there<K>(api: &Api<K>, name: &str) -> Result<(), kube::Error>
+where
+    K: Clone + DeserializeOwned + std::fmt::Debug,
+{
     match api.delete(name, &DeleteParams::background()).await {
         Ok(_) => Ok(()),
         Err(kube::Error::Api(status)) if status.code == 404 => Ok(()),
