@@ -33,6 +33,18 @@ on_both_engines! {
         }
     }
 
+    async fn a_session_is_ended_by_each_of_two_requests(server: TestServer) {
+        let owner = server.owner().await;
+        for round in 0..ROUNDS {
+            let session = server.user(&owner, &format!("u{round}"), &[]).await;
+            let log_out = || status(&server, &session, "POST", "users/logout", Value::Null);
+            let (a, b) = tokio::join!(log_out(), log_out());
+            assert!([a, b].iter().all(|status| [200, 401].contains(status)), "round {round}: {a} {b}");
+            assert!(succeeded(a) || succeeded(b), "round {round}: {a} {b}");
+            assert_eq!(status(&server, &session, "GET", "users/me", Value::Null).await, 401);
+        }
+    }
+
     async fn a_workspace_is_made_of_no_template_that_is_deleted_meanwhile(server: TestServer) {
         let owner = server.owner().await;
         for round in 0..ROUNDS {

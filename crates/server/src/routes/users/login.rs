@@ -77,15 +77,20 @@ pub async fn sign_in(app: &App, email: &str, password: Secret, origin: &Origin) 
 /// `POST /users/logout`: what the token minted and daemons that joined with any of these go, too.
 pub async fn logout(State(app): State<App>, caller: Caller) -> Result<Response> {
     let now = app.now();
-    let signed_out = transaction!(app.store, coder_store::Error, |tx| {
+    let ended = transaction!(app.store, coder_store::Error, |tx| {
         let signed_out = tokens::list_affected_users(tx, caller.user.id, Some(&caller.key.id)).await?;
         tokens::delete(tx, &caller.key.id).await?;
         let event = Event::new(Verb::Logout, Kind::ApiKey, caller.user.id.0, caller.key.token_name.as_str());
         event.by(tx, &caller, now).await?;
         revoke::write_down_tokens(&app, tx, &signed_out, now).await?;
         Ok(signed_out)
-    })?;
-    revoke::tokens(&app, &signed_out).await;
+    });
+    match ended {
+        Ok(signed_out) => revoke::tokens(&app, &signed_out).await,
+        // Another request ended this session at the same time.
+        Err(coder_store::Error::Stale { .. }) => {}
+        Err(error) => return Err(error.into()),
+    }
     let mut response = body::message("Logged out!").into_response();
     if let Some(cookie) = cookies::clear_session(&app.config) {
         response.headers_mut().append(SET_COOKIE, cookie);
