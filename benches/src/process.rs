@@ -184,6 +184,8 @@ pub(crate) fn isolate(command: &mut Command, folder: &Path) {
         .env("XDG_CACHE_HOME", folder.join("xdg-cache"))
         .env("CODER_CONFIG_DIR", folder.join("config"))
         .env("CODER_CACHE_DIRECTORY", folder.join("cache"))
+        // Jobs hide the directories of all registered daemons: those of this machine would take part.
+        .env("CODER_PROVISIONER_DAEMON_REGISTRY", folder.join("daemons"))
         .env("CODER_DANGEROUS_DISABLE_RATE_LIMITS", "true");
 }
 
