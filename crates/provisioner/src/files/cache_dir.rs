@@ -6,7 +6,10 @@ use std::path::{Path, PathBuf};
 use rustix::fs::{Access, access};
 
 /// Subdirectories that every daemon writes to (`terraform/cache/`, `job/workdir.rs`).
-const SUBDIRECTORIES: [&str; 5] = ["work", "plugins", "installing", "init", "modules"];
+const SUBDIRECTORIES: [&str; 6] = ["work", "plugins", "installing", "init", "modules", EMPTY_DIR];
+
+/// A directory that stays empty: jobs see it in the place of hidden ones.
+pub(crate) const EMPTY_DIR: &str = "empty";
 
 /// Why a cache directory cannot be used.
 #[derive(Debug, thiserror::Error)]

@@ -17,7 +17,7 @@ use rustix::mount::MountFlags;
 use super::Sandbox;
 use super::mounts::Mounts;
 use super::registry::RegisteredPaths;
-use crate::files::cache_dir::resolve;
+use crate::files::cache_dir::{EMPTY_DIR, resolve};
 
 const SSH_INCLUDE_DIR: &str = "/etc/ssh/ssh_config.d";
 
@@ -36,7 +36,9 @@ pub(super) enum MountStep {
     /// Mounts the directory on itself, so that it cannot be renamed: below a renamed parent the masked content
     /// would be visible.
     BindSelf(CString),
-    /// Mounts an empty directory over this one.
+    /// Attaches the daemon's empty directory over this one, read-only.
+    HideDirectory(MountTarget),
+    /// Mounts a new empty directory over this one, in which trees are attached.
     MaskDirectory(CString),
     /// Mounts an empty device over this file.
     MaskFile(CString),
@@ -59,10 +61,19 @@ pub(super) struct MountTarget {
     pub(super) is_dir: bool,
 }
 
+impl MountTarget {
+    /// The directory at this path, which exists.
+    const fn directory(base: CString) -> Self {
+        Self { base, below: Vec::new(), is_dir: true }
+    }
+}
+
 /// All mounts that a job's process makes before it runs a program.
 #[derive(Debug, Default)]
 pub(super) struct MountPlan {
     pub(super) steps: Vec<MountStep>,
+    /// The directory that hides others. A new file system for each would cost every process of a job ten times as much.
+    pub(super) empty_dir: CString,
     /// Slots for the opened trees.
     pub(super) trees: Vec<Option<OwnedFd>>,
 }
@@ -104,7 +115,8 @@ impl MountPlan {
         let homes = sandbox_config.home.replacements(&job).map(|(home, folder)| (resolve(home), folder));
         let homes: BTreeMap<PathBuf, PathBuf> = homes.collect();
         let visible_paths = visible_paths(sandbox, registered, &cache, &homes, &hidden);
-        let mut plan = Self::default();
+        let empty_dir = c_string(&cache.join(EMPTY_DIR)).unwrap_or_default();
+        let mut plan = Self { empty_dir, ..Self::default() };
         plan.add_steps(&hidden, &homes.into_keys().collect(), visible_paths);
         if as_root {
             plan.protect_kernel();
@@ -142,9 +154,10 @@ impl MountPlan {
             self.steps.extend(c_string(&path).map(MountStep::BindSelf));
         }
         for path in inner {
-            self.add_mask(path);
             if path.is_dir() {
-                self.steps.extend(c_string(path).map(MountStep::MakeMaskReadOnly));
+                self.steps.extend(c_string(path).map(MountTarget::directory).map(MountStep::HideDirectory));
+            } else {
+                self.add_mask(path);
             }
         }
         // Indexes of the trees, outermost first, so that a nested tree is attached after the one that contains
@@ -341,6 +354,7 @@ mod tests {
         let text = |path: &CString| path.to_string_lossy().into_owned();
         match step {
             MountStep::BindSelf(path) => format!("bind {}", text(path)),
+            MountStep::HideDirectory(place) => format!("hide {}", text(&place.base)),
             MountStep::MaskDirectory(path) => format!("mask {}", text(path)),
             MountStep::MaskFile(path) => format!("mask file {}", text(path)),
             MountStep::ReadOnly { path, .. } => format!("read-only {}", text(path)),
@@ -395,11 +409,9 @@ mod tests {
         let (job, groups) = (root.join("cache/work/Session1"), JobCgroups::default());
         let sandbox = sandbox_config.for_job(&job, &groups);
         let wanted = [
-            "mask config",
-            "close config",
+            "hide config",
             "mask file database",
-            "mask other",
-            "close other",
+            "hide other",
             "open cache/plugins",
             "open cache/terraform",
             "open cache/work/Session1",
@@ -416,7 +428,7 @@ mod tests {
         let place = |wanted: &str| {
             nested.iter().position(|step| step == wanted).unwrap_or_else(|| panic!("{wanted}: {nested:#?}"))
         };
-        assert!(place("mask cache/plugins/nested") < place("open cache/plugins"));
+        assert!(place("hide cache/plugins/nested") < place("open cache/plugins"));
         assert!(place("open cache/work/Session1") < place("mask "));
         assert!(nested.contains(&"attach 2  cache/work/Session1".to_owned()), "{nested:#?}");
     }
@@ -440,7 +452,7 @@ mod tests {
         let sandbox_config = SandboxConfig { cache: root.join("cache"), ..SandboxConfig::default() };
         let (job, groups) = (root.join("cache/work/Session1"), JobCgroups::default());
         let steps = steps(sandbox_config.for_job(&job, &groups), &root, &["link/other"]);
-        assert_eq!(steps[0], "mask real/other");
+        assert_eq!(steps[0], "hide real/other");
     }
 
     #[test]

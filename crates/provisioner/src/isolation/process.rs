@@ -353,7 +353,7 @@ mod linux {
             identity: user_namespace.then(identity),
             processes: level == IsolationLevel::Full,
             protect_kernel_files: rustix::process::geteuid().is_root(),
-            mount_plan: MountPlan { steps, trees: vec![None] },
+            mount_plan: MountPlan { steps, trees: vec![None], ..MountPlan::default() },
             dir: CString::new("/").expect("no zero in it"),
         };
         let entry =

@@ -173,12 +173,16 @@ impl Namespaces {
     fn mount(&mut self) -> rustix::io::Result<()> {
         // Later mounts of the host still propagate here; mounts made here do not propagate to the host.
         mount_change(c"/", MountPropagationFlags::DOWNSTREAM | MountPropagationFlags::REC)?;
-        let MountPlan { steps, trees } = &mut self.mount_plan;
+        let MountPlan { steps, empty_dir, trees } = &mut self.mount_plan;
         let mut opened = 0;
         for step in steps.iter() {
             match step {
                 MountStep::BindSelf(path) => {
                     ignore_missing(mount_bind_recursive(path.as_c_str(), path.as_c_str()))?
+                }
+                MountStep::HideDirectory(place) => {
+                    let empty = open_detached_tree(empty_dir)?;
+                    ignore_missing(attach_tree(&empty, place, true))?;
                 }
                 MountStep::MaskDirectory(path) => {
                     let flags = MountFlags::NOSUID | MountFlags::NODEV;
