@@ -6,8 +6,8 @@ use std::time::Duration;
 use super::name;
 use super::service::Service;
 use crate::daemon::Limits;
-use crate::daemon::call::{CallResult, IncomingCall};
-use crate::daemon::serve::{Calls, run};
+use crate::daemon::call::{CallResult, Calls, IncomingCall};
+use crate::daemon::serve::run;
 use crate::drpc::Status;
 use crate::mux::{self, Session};
 

@@ -24,6 +24,12 @@ pub(crate) struct IncomingCall<'a> {
 /// The byte stream for the next call, or the error that ended it.
 pub(crate) type CallResult = Result<CallStream, (CallStream, Error)>;
 
+/// What answers the calls of a connection.
+pub(crate) trait Calls: Send + Sync + 'static {
+    /// Answers one call.
+    fn call(&self, call: IncomingCall<'_>, name: &str) -> impl Future<Output = CallResult> + Send;
+}
+
 /// Why a transfer was not received.
 enum TransferError {
     /// The byte stream failed.

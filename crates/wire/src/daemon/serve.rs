@@ -8,7 +8,7 @@ use bytes::{Bytes, BytesMut};
 use tokio::sync::Semaphore;
 use tokio::task::JoinSet;
 
-use super::call::{CallResult, IncomingCall, run_handler};
+use super::call::{CallResult, Calls, IncomingCall, run_handler};
 use super::permit::CallPermit;
 use super::rpc;
 use super::service::{Acquire, Service};
@@ -16,7 +16,8 @@ use crate::budget::Account;
 use crate::bytes::BoxedStream;
 use crate::drpc::server::CallStream;
 use crate::drpc::{Error, Status};
-use crate::extension::{self, Extensions, NoService};
+use crate::extension::serve::GrantedCalls;
+use crate::extension::{self, Extensions};
 use crate::file::{self, CHUNK_SIZE, FileTransfer};
 use crate::messages::provisioner::file_upload::Type;
 use crate::messages::provisioner::{DataUploadType, FailedFile, FileUpload};
@@ -56,8 +57,7 @@ impl Default for Limits {
 /// Serves a daemon until its session ends, and returns the cause. The tokens of running handlers are cancelled then, and
 /// this returns after the last handler. Close the session to stop. Dropping the future aborts the handlers.
 pub async fn serve<S: Service>(session: &Session, service: Arc<S>, limits: Limits) -> mux::Error {
-    let services =
-        Services { official: service, extensions: None::<Arc<NoService>>, granted: Extensions::NONE };
+    let services = Services { official: service, others: NoOthers };
     run(session, Arc::new(services), limits).await
 }
 
@@ -69,21 +69,15 @@ pub async fn serve_extended<S: Service, E: extension::Service>(
     granted: Extensions,
     limits: Limits,
 ) -> mux::Error {
-    let services = Services { official: service, extensions: Some(extensions), granted };
+    let others = GrantedCalls { service: extensions, granted };
+    let services = Services { official: service, others };
     run(session, Arc::new(services), limits).await
 }
 
 /// Serves the calls of one byte stream, one after the other.
 pub async fn serve_stream<S: Service>(io: BoxedStream, service: Arc<S>, limits: Limits) {
-    let services =
-        Services { official: service, extensions: None::<Arc<NoService>>, granted: Extensions::NONE };
+    let services = Services { official: service, others: NoOthers };
     serve_calls(&services, io, limits, CallPermit::unshared(), None).await;
-}
-
-/// What answers the calls of a connection.
-pub(crate) trait Calls: Send + Sync + 'static {
-    /// Answers one call.
-    fn call(&self, call: IncomingCall<'_>, name: &str) -> impl Future<Output = CallResult> + Send;
 }
 
 /// Answers the calls of all streams of a session until it ends.
@@ -134,10 +128,19 @@ async fn refuse(stream: CallStream, status: Status, limit: Duration) {
 }
 
 /// The services of a connection.
-struct Services<S, E> {
+struct Services<S, O> {
     official: Arc<S>,
-    extensions: Option<Arc<E>>,
-    granted: Extensions,
+    /// Answers what is not an official call.
+    others: O,
+}
+
+/// Official calls are all that exist.
+struct NoOthers;
+
+impl Calls for NoOthers {
+    async fn call(&self, call: IncomingCall<'_>, name: &str) -> CallResult {
+        call.unknown(name).await
+    }
 }
 
 /// Answers the calls of one byte stream, one after the other.
@@ -175,7 +178,7 @@ async fn serve_calls<C: Calls>(
     }
 }
 
-impl<S: Service, E: extension::Service> Calls for Services<S, E> {
+impl<S: Service, O: Calls> Calls for Services<S, O> {
     async fn call(&self, call: IncomingCall<'_>, name: &str) -> CallResult {
         match name {
             rpc::ACQUIRE_JOB_WITH_CANCEL => acquire(call, &*self.official, Acquire::new).await,
@@ -186,7 +189,7 @@ impl<S: Service, E: extension::Service> Calls for Services<S, E> {
     }
 }
 
-impl<S: Service, E: extension::Service> Services<S, E> {
+impl<S: Service, O: Calls> Services<S, O> {
     async fn work(&self, call: IncomingCall<'_>, name: &str) -> CallResult {
         let service = &*self.official;
         match name {
@@ -201,10 +204,7 @@ impl<S: Service, E: extension::Service> Services<S, E> {
                 call.upload::<FileTransfer, _, _, _>(limit, begin, end).await
             }
             rpc::DOWNLOAD_FILE => download(call, service).await,
-            other => match &self.extensions {
-                Some(service) => extension::serve::serve(call, other, &**service, self.granted).await,
-                None => call.unknown(other).await,
-            },
+            other => self.others.call(call, other).await,
         }
     }
 }

@@ -14,7 +14,6 @@ use http::{HeaderMap, HeaderValue};
 
 pub use self::client::{Client, Notifications};
 pub use self::journal::{CHUNK_SIZE, Error as JournalError, Journal, StateTransfer};
-pub(crate) use self::service::NoService;
 pub use self::service::{NotificationSender, Service};
 pub use crate::messages::provisionerext::v1 as messages;
 
