@@ -147,7 +147,7 @@ impl Reservation {
             let mut freed = pin!(shared.freed.notified());
             // Registered before the check, so that no release in between is missed.
             freed.as_mut().enable();
-            if self.take(to, true) {
+            if self.take(to) {
                 return;
             }
             freed.await;
@@ -156,10 +156,11 @@ impl Reservation {
 
     /// Reserves `to` in total if that is possible now.
     pub fn try_grow(&mut self, to: usize) -> bool {
-        to <= self.amount || self.take(to, false)
+        to <= self.amount || self.take(to)
     }
 
-    fn take(&mut self, to: usize, has_waited: bool) -> bool {
+    /// Reserves more. Only a reservation that waits can exceed the bounds.
+    fn take(&mut self, to: usize) -> bool {
         let more = to - self.amount;
         let Account { shared, holder, connection } = &self.account;
         let mut state = shared.lock();
@@ -170,7 +171,7 @@ impl Reservation {
             .is_none_or(|one| one.used.load(Ordering::Relaxed).saturating_add(more) <= one.limit);
         let fits = own.saturating_add(more) <= free && fits_connection;
         if !fits && state.exceeding != Some(self.id) {
-            if !has_waited || state.exceeding.is_some() || state.waiting.first() != Some(&self.id) {
+            if state.exceeding.is_some() || state.waiting.first() != Some(&self.id) {
                 return false;
             }
             state.exceeding = Some(self.id);

@@ -112,7 +112,7 @@ pub struct Decoder {
     /// Data bytes of the current frame still to come, and whether it ends its packet.
     frame: Option<(u64, bool)>,
     packet: Option<Partial>,
-    /// The smallest pair of ids that may come next.
+    /// The smallest pair of ids that may come next; ids begin at one.
     ids: (u64, u64),
     /// The data of calls up to this one is discarded as it arrives.
     discarded: u64,
@@ -205,7 +205,7 @@ impl Decoder {
         let [stream, message, length] = header.numbers;
         let kind = (header.control >> 1) & 0x3f;
         let ids = (stream, message);
-        if ids < self.ids || stream == 0 || message == 0 {
+        if ids < self.ids || message == 0 {
             return Err(FrameError::Order { at });
         }
         if ids > self.ids {
