@@ -62,3 +62,28 @@ impl From<Error> for io::Error {
         Self::new(kind, error)
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_io_error_has_the_kind_of_its_cause_and_keeps_it() {
+        use io::ErrorKind::{ConnectionAborted, ConnectionReset, InvalidData, TimedOut};
+        for (error, kind) in [
+            (Error::Reset, ConnectionReset),
+            (Error::Silent, TimedOut),
+            (Error::OpenTimeout, TimedOut),
+            (Error::Frame(FrameError::Kind(9)), InvalidData),
+            (Error::Protocol("x"), InvalidData),
+            (Error::Ended, ConnectionAborted),
+            (Error::PeerError(2), ConnectionAborted),
+        ] {
+            let text = error.to_string();
+            let outer = io::Error::from(error);
+            assert_eq!(outer.kind(), kind, "{text}");
+            assert!(Error::inside(&outer).is_some_and(|inner| inner.to_string() == text), "{text}");
+        }
+        assert!(Error::inside(&TimedOut.into()).is_none());
+    }
+}

@@ -185,3 +185,23 @@ impl fmt::Debug for Session {
         f.debug_struct("Session").field("streams", &self.open_streams()).field("end", &self.end()).finish()
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use futures_util::FutureExt as _;
+
+    use super::*;
+
+    #[tokio::test]
+    async fn eight_large_messages_leave_at_once_and_small_ones_any_time() {
+        let (near, _far) = tokio::io::duplex(1024);
+        let session = Session::client(near, Config::default());
+        let permit = |bytes| session.large_message_permit(bytes).now_or_never();
+        let mut large: Vec<_> =
+            (0..MAX_LARGE_MESSAGES).map(|_| permit(LARGE_MESSAGE + 1).unwrap().unwrap()).collect();
+        assert!(permit(LARGE_MESSAGE + 1).is_none() && permit(LARGE_MESSAGE + 2).is_none());
+        assert!(permit(LARGE_MESSAGE).is_some_and(|permit| permit.is_none()));
+        large.pop();
+        assert!(permit(LARGE_MESSAGE + 2).is_some());
+    }
+}

@@ -456,3 +456,66 @@ async fn sixteen_pings_may_wait_and_dropped_ones_do_not_count() {
     assert!(again.as_mut().now_or_never().is_none());
     assert!(matches!(session.ping().now_or_never(), Some(Err(Error::Silent))));
 }
+
+#[tokio::test]
+async fn each_end_has_ids_of_its_own() {
+    let (client, server) = pair();
+    for (client_id, server_id) in [(1, 2), (3, 4)] {
+        let (near, far) = (client.open().await.unwrap(), server.open().await.unwrap());
+        assert_eq!((near.id(), far.id()), (client_id, server_id));
+        assert_eq!(server.accept().await.unwrap().id(), client_id);
+        assert_eq!(client.accept().await.unwrap().id(), server_id);
+    }
+}
+
+#[tokio::test]
+async fn closing_waits_for_a_peer_that_reads_slowly() {
+    let (near, far) = tokio::io::duplex(1024);
+    let client = Session::client(near, Config::default());
+    let server = Session::server(far, Config::default());
+    let mut near = client.open().await.unwrap();
+    near.write_all(&[3; 40_000]).await.unwrap();
+    near.shutdown().await.unwrap();
+    let mut far = timeout(WAIT_LIMIT, server.accept()).await.unwrap().unwrap();
+    client.close().await;
+    let mut received = Vec::new();
+    timeout(WAIT_LIMIT, far.read_to_end(&mut received)).await.unwrap().unwrap();
+    assert_eq!(received.len(), 40_000);
+}
+
+#[tokio::test(start_paused = true)]
+async fn closing_waits_5_s_for_a_peer_that_reads_nothing() {
+    let (near, _peer) = tokio::io::duplex(1024);
+    let session = Session::client(near, Config::default());
+    let mut stream = session.open().await.unwrap();
+    stream.write_all(&[3; 40_000]).await.unwrap();
+    let start = tokio::time::Instant::now();
+    session.close().await;
+    assert_eq!(start.elapsed().as_secs(), 5);
+    assert!(matches!(session.end(), Some(Error::Closed)));
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_flush_ends_when_the_connection_has_taken_the_bytes() {
+    let (near, mut peer) = tokio::io::duplex(1024);
+    let session = Session::client(near, Config::default());
+    let mut stream = session.open().await.unwrap();
+    // More than is put together for one write to the connection.
+    stream.write_all(&[3; 64 << 10]).await.unwrap();
+    let mut flushing = tokio::spawn(async move { stream.flush().await });
+    assert!(timeout(Duration::from_millis(50), &mut flushing).await.is_err(), "the peer has read nothing");
+    let reading = tokio::spawn(async move { peer.read_exact(&mut [0; 64 << 10]).await.map(drop) });
+    timeout(WAIT_LIMIT, flushing).await.unwrap().unwrap().unwrap();
+    reading.await.unwrap().unwrap();
+}
+
+#[tokio::test]
+async fn a_session_is_shown_with_its_streams_and_its_end() {
+    let (client, _server) = pair();
+    let stream = client.open().await.unwrap();
+    assert_eq!(format!("{client:?}"), "Session { streams: 1, end: None }");
+    assert_eq!(format!("{stream:?}"), "Stream { id: 1, .. }");
+    drop(stream);
+    client.close().await;
+    assert!(format!("{client:?}").contains("Closed"), "{client:?}");
+}

@@ -217,3 +217,78 @@ impl State {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn client(config: Config) -> State {
+        State::new(Role::Client, config, None, Instant::now())
+    }
+
+    fn receive(state: &mut State, flags: Flags, id: u32) {
+        state.header(Header::new(Kind::WindowUpdate, flags, id, 0)).unwrap();
+    }
+
+    #[test]
+    fn acknowledged_and_ended_streams_do_not_count_as_unacknowledged() {
+        let (mut state, now) = (client(Config::default()), Instant::now());
+        let ids = [(); 4].map(|()| state.open(now).unwrap().unwrap());
+        assert_eq!((ids, state.unacknowledged), ([1, 3, 5, 7], 4));
+        receive(&mut state, Flags::ACK, 1);
+        assert_eq!(state.unacknowledged, 3);
+        receive(&mut state, Flags::ACK, 1);
+        assert_eq!(state.unacknowledged, 3, "twice is once");
+        receive(&mut state, Flags::SYN, 2);
+        receive(&mut state, Flags::ACK, 2);
+        assert_eq!((state.backlog.pop_front(), state.unacknowledged), (Some(2), 3), "one of the peer's");
+        for (id, left) in [(2, 3), (1, 3), (3, 2), (5, 1), (7, 0)] {
+            receive(&mut state, Flags::RST, id);
+            state.detach(id, now);
+            assert_eq!(state.unacknowledged, left, "after stream {id}");
+        }
+        assert_eq!(state.open_streams(), 0);
+    }
+
+    #[test]
+    fn streams_of_both_ends_count_against_their_bound() {
+        let (mut state, now) = (client(Config { max_streams: 3, ..Config::default() }), Instant::now());
+        receive(&mut state, Flags::SYN, 2);
+        assert_eq!(state.open(now).unwrap(), Some(1));
+        assert_eq!(state.open(now).unwrap(), Some(3));
+        assert_eq!(state.open(now).unwrap(), None);
+        state.control.clear();
+        receive(&mut state, Flags::SYN, 4);
+        assert_eq!(state.control, [Header::new(Kind::WindowUpdate, Flags::RST, 4, 0)]);
+        assert_eq!((state.open_streams(), state.backlog.len()), (3, 1));
+    }
+
+    #[test]
+    fn a_stream_waits_for_its_turn_once_and_only_with_something_to_send() {
+        let (mut state, now) = (client(Config::default()), Instant::now());
+        let id = state.open(now).unwrap().unwrap();
+        receive(&mut state, Flags::ACK, id);
+        assert!(state.ready.is_empty(), "there is nothing to send");
+        for _ in 0..3 {
+            assert!(matches!(state.write(id, Waker::noop(), b"abc"), Some(Ok(3))));
+        }
+        assert_eq!(state.ready, [id]);
+    }
+
+    #[test]
+    fn the_end_of_a_session_leaves_only_streams_that_have_a_handle() {
+        let (mut state, now) = (client(Config::default()), Instant::now());
+        let ids = [(); 2].map(|()| state.open(now).unwrap().unwrap());
+        receive(&mut state, Flags::SYN, 2);
+        let mut ping = state.ping().unwrap();
+        state.detach(ids[0], now);
+        state.end(Error::Silent);
+        state.end(Error::Ended);
+        assert!(matches!(state.closed, Some(Error::Silent)), "the first cause counts");
+        assert!(ping.try_recv().is_err_and(|error| error == oneshot::error::TryRecvError::Closed));
+        assert!(state.backlog.is_empty() && !state.has_output());
+        assert_eq!(state.streams.keys().collect::<Vec<_>>(), [&ids[1]]);
+        state.detach(ids[1], now);
+        assert_eq!((state.open_streams(), state.unacknowledged), (0, 0));
+    }
+}

@@ -166,3 +166,119 @@ impl State {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use tokio::time::Instant;
+
+    use super::*;
+    use crate::mux::Config;
+
+    fn state(role: Role) -> State {
+        State::new(role, Config::default(), None, Instant::now())
+    }
+
+    fn receive(state: &mut State, kind: Kind, flags: Flags, id: u32, length: u32) -> Result<Payload, Error> {
+        state.header(Header::new(kind, flags, id, length))
+    }
+
+    #[test]
+    fn a_peer_opens_streams_of_its_own_parity_and_each_once() {
+        for (role, good, bad) in [(Role::Server, [1, 3, 7], [0, 2, 4]), (Role::Client, [2, 4, 8], [0, 1, 3])]
+        {
+            let mut state = state(role);
+            let mut open = |id| receive(&mut state, Kind::WindowUpdate, Flags::SYN, id, 0);
+            for id in good {
+                assert!(open(id).is_ok(), "{role:?} {id}");
+                assert!(matches!(open(id), Err(Error::Protocol(what)) if what.contains("twice")));
+            }
+            for id in bad {
+                let result = open(id);
+                assert!(
+                    matches!(result, Err(Error::Protocol(what)) if what.contains("parity")),
+                    "{role:?} {id}"
+                );
+            }
+            assert_eq!(state.backlog, good);
+        }
+    }
+
+    #[test]
+    fn payload_of_an_unknown_stream_is_skipped_up_to_a_whole_window() {
+        let mut state = state(Role::Server);
+        let mut data = |length| receive(&mut state, Kind::Data, Flags::FIN, 9, length);
+        let skipped = Payload { stream: None, remaining: STREAM_WINDOW, fin: false };
+        assert!(data(STREAM_WINDOW).is_ok_and(|payload| payload == skipped));
+        assert!(matches!(data(STREAM_WINDOW + 1), Err(Error::Protocol(_))));
+        // A window is no payload, however large.
+        assert!(receive(&mut state, Kind::WindowUpdate, Flags::NONE, 9, u32::MAX).is_ok());
+    }
+
+    #[test]
+    fn a_reset_takes_its_own_stream_out_of_those_that_wait() {
+        let mut state = state(Role::Server);
+        for id in [1, 3, 5, 7] {
+            receive(&mut state, Kind::WindowUpdate, Flags::SYN, id, 0).unwrap();
+        }
+        assert_eq!(state.backlog.pop_front(), Some(1));
+        receive(&mut state, Kind::WindowUpdate, Flags::RST, 5, 0).unwrap();
+        assert_eq!(state.backlog, [3, 7]);
+        assert_eq!(state.open_streams(), 3);
+        receive(&mut state, Kind::WindowUpdate, Flags::RST, 1, 0).unwrap();
+        assert_eq!(state.open_streams(), 3, "somebody has the handle");
+        state.detach(1, Instant::now());
+        assert_eq!(state.open_streams(), 2);
+    }
+
+    #[test]
+    fn bytes_behind_the_end_of_a_stream_are_not_kept() {
+        for end in [Flags::FIN, Flags::RST] {
+            let mut state = state(Role::Server);
+            receive(&mut state, Kind::WindowUpdate, Flags::SYN, 1, 0).unwrap();
+            state.backlog.clear();
+            state.payload(Some(1), b"abc");
+            assert_eq!(state.unread.bytes(), 3);
+            receive(&mut state, Kind::WindowUpdate, end, 1, 0).unwrap();
+            let kept = state.unread.bytes();
+            assert_eq!(kept, if end == Flags::FIN { 3 } else { 0 }, "a reset discards what was not read");
+            state.payload(Some(1), b"def");
+            assert_eq!(state.unread.bytes(), kept);
+        }
+    }
+
+    #[test]
+    fn the_end_of_a_stream_comes_behind_the_payload_of_its_frame() {
+        let mut state = state(Role::Server);
+        receive(&mut state, Kind::WindowUpdate, Flags::SYN, 1, 0).unwrap();
+        let payload = receive(&mut state, Kind::Data, Flags::FIN, 1, 3).unwrap();
+        assert_eq!(payload, Payload { stream: Some(1), remaining: 3, fin: true });
+        state.payload(payload.stream, b"abc");
+        state.payload_end(payload);
+        assert_eq!(state.unread.bytes(), 3);
+        assert!(state.streams[&1].fin_received);
+    }
+
+    #[test]
+    fn a_peer_that_sends_on_to_nobody_loses_its_credit_after_128_mib() {
+        let mut state = state(Role::Server);
+        receive(&mut state, Kind::WindowUpdate, Flags::SYN, 1, 0).unwrap();
+        state.backlog.clear();
+        state.detach(1, Instant::now());
+        let bytes = vec![0; 1 << 20];
+        for mib in 1..=130_u64 {
+            state.control.clear();
+            state.payload(Some(1), &bytes);
+            assert_eq!(!state.control.is_empty(), mib << 20 <= MAX_DISCARDED, "{mib} MiB");
+        }
+        assert_eq!(state.unread.bytes(), 0);
+    }
+
+    #[test]
+    fn nothing_is_read_while_many_answers_wait() {
+        let mut state = state(Role::Server);
+        for waiting in 1..=MAX_CONTROL_FRAMES + 2 {
+            receive(&mut state, Kind::Ping, Flags::SYN, 0, 1).unwrap();
+            assert_eq!(state.congested(), waiting > MAX_CONTROL_FRAMES, "{waiting}");
+        }
+    }
+}

@@ -90,17 +90,34 @@ mod tests {
         let mut limit = ReceiveLimit::new(Some(budget.account(2).reserve()));
         limit.add(UNRESERVED);
         assert!(!limit.is_full() && limit.deadline().is_none(), "so many bytes cost nothing");
+        assert_eq!(limit.bytes(), UNRESERVED);
         limit.add(1);
         assert!(limit.is_full());
         let at = limit.deadline().unwrap();
+        assert_eq!(at, Instant::now() + RETRY_INTERVAL);
         assert!(!limit.expire(at - Duration::from_millis(1)) && limit.deadline() == Some(at));
         drop(other);
         assert!(limit.expire(at) && limit.deadline().is_none());
         assert!(!limit.is_full() && limit.deadline().is_none());
+        assert_eq!(budget.used(), RESERVATION_STEP);
+        limit.add(1);
         assert!(!limit.remove(1), "nothing waits for these bytes");
+        assert_eq!(budget.used(), RESERVATION_STEP, "there are others");
+        assert!(!limit.remove(1));
+        assert_eq!(budget.used(), 0);
         limit.add(MAX_UNREAD);
         assert!(limit.is_full());
         assert!(limit.remove(MAX_UNREAD), "the connection may be read again");
         assert!(!limit.is_full());
+    }
+
+    #[test]
+    fn a_session_without_accounting_has_the_bound_only() {
+        let mut limit = ReceiveLimit::new(None);
+        limit.add(MAX_UNREAD - 1);
+        assert!(!limit.is_full());
+        limit.add(1);
+        assert!(limit.is_full() && limit.deadline().is_none());
+        assert!(limit.remove(1) && !limit.is_full());
     }
 }

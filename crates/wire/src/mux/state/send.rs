@@ -94,4 +94,59 @@ mod tests {
         assert_eq!(written, frames * HEADER);
         assert!(state.control.capacity() <= 64, "{}", state.control.capacity());
     }
+
+    /// A server's state in which each of these streams has so many bytes to send, and then its end.
+    fn sending(streams: &[usize]) -> State {
+        let now = tokio::time::Instant::now();
+        let mut state = State::new(Role::Server, Config::default(), None, now);
+        for (id, bytes) in (1..).step_by(2).zip(streams) {
+            state.header(Header::new(Kind::WindowUpdate, Flags::SYN, id, 0)).unwrap();
+            let written = state.write(id, std::task::Waker::noop(), &vec![7; *bytes]);
+            assert!(matches!(written, Some(Ok(count)) if count == *bytes));
+            state.finish(id, now);
+        }
+        state.control.clear();
+        state
+    }
+
+    /// The ids and the payloads of the next batch; an end has none.
+    fn batch(state: &mut State) -> Vec<(u32, usize)> {
+        let mut out = Vec::new();
+        state.fill(&mut out);
+        let (frames, rest) = crate::mux::frame::parse(&out).unwrap();
+        assert!(rest.is_empty());
+        frames.iter().map(|(header, payload)| (header.stream, payload.len())).collect()
+    }
+
+    #[tokio::test]
+    async fn streams_take_turns_and_end_behind_their_last_byte() {
+        let mut state = sending(&[2 * TURN_BYTES, TURN_BYTES + 1, 0, 9]);
+        let turn = TURN_BYTES;
+        assert_eq!(batch(&mut state), [(1, turn), (3, turn), (5, 0), (7, 9), (7, 0), (1, turn), (1, 0)]);
+        assert_eq!(batch(&mut state), [(3, 1), (3, 0)]);
+        assert!(!state.has_output());
+    }
+
+    #[tokio::test]
+    async fn a_batch_has_as_many_turns_as_fit() {
+        let mut state = sending(&[TURN_BYTES; 9]);
+        let counts = [(); 3].map(|()| batch(&mut state).iter().filter(|(_, payload)| *payload > 0).count());
+        assert_eq!(counts, [3, 3, 3]);
+    }
+
+    /// The longest turn has two headers: that of its payload, and that of the end.
+    #[tokio::test]
+    async fn a_turn_that_does_not_fit_whole_waits_for_the_next_batch() {
+        let room = TURN_BYTES + 2 * HEADER;
+        let frames = (MAX_BATCH - room) / HEADER - 4;
+        for first in 1..60 {
+            let mut state = sending(&[first, TURN_BYTES]);
+            state.control.extend(vec![Header::new(Kind::Ping, Flags::ACK, 0, 1); frames]);
+            let mut out = Vec::new();
+            state.fill(&mut out);
+            let before = (frames + 2) * HEADER + first;
+            let fits = before + room <= MAX_BATCH;
+            assert_eq!((out.len(), state.has_output()), (if fits { before + room } else { before }, !fits));
+        }
+    }
 }
