@@ -402,6 +402,100 @@ mod tests {
     }
 
     #[test]
+    fn a_packet_is_skipped_up_to_16_times_the_limit() {
+        let limit = 64;
+        for (times, skipped) in [(limit * 16, true), (limit * 16 + 1, false), (limit * 16 + 2, false)] {
+            let mut bytes = Vec::new();
+            encode(&mut bytes, Kind::MESSAGE, false, (1, 1), &vec![7; times]);
+            let end = bytes.len() as u64;
+            encode(&mut bytes, Kind::MESSAGE, false, (1, 2), &[8; 64]);
+            let (mut decoder, mut input) = (Decoder::new(limit), &bytes[..]);
+            let Err(FrameError::TooLarge { size, limit: 64, at }) = decoder.decode(&mut input) else {
+                panic!("{times} bytes passed");
+            };
+            assert_eq!((size, at), (times as u64, if skipped { end } else { 5 }), "{times}");
+            assert_eq!(decoder.buffered(), 0);
+            if skipped {
+                assert_eq!(decoder.decode(&mut input).unwrap().unwrap().data, vec![8; 64]);
+            }
+        }
+    }
+
+    #[test]
+    fn frames_that_break_a_rule_are_refused_at_their_place() {
+        // A whole packet of nine bytes before.
+        let whole = [5, 2, 3, 5, 1, 2, 3, 4, 5];
+        let varint = [0xff; 11];
+        for (frame, expected) in [
+            (&[5, 2, 3, 0][..], FrameError::Order { at: 13 }),
+            (&[5, 1, 9, 0], FrameError::Order { at: 13 }),
+            (&[5, 0, 9, 0], FrameError::Order { at: 13 }),
+            (&[5, 3, 0, 0], FrameError::Order { at: 13 }),
+            (&[4, 2, 4, 1, 0, 7, 2, 4, 0], FrameError::KindChange { at: 18 }),
+            (&varint, FrameError::Varint { at: 20 }),
+        ] {
+            let (packets, end) = parse(&[&whole[..], frame].concat());
+            assert_eq!((packets.len(), end), (1, Err(expected)), "{frame:?}");
+        }
+        for good in [&[5, 2, 4, 0], &[5, 3, 1, 0]] {
+            let (packets, end) = parse(&[&whole[..], good].concat());
+            assert_eq!((packets.len(), end), (2, Ok(())), "{good:?}");
+        }
+    }
+
+    #[test]
+    fn a_later_packet_replaces_one_that_was_not_finished() {
+        // The first frame does not end its packet; the second has the next id, and another kind.
+        let (packets, end) = parse(&[4, 1, 1, 2, b'a', b'b', 7, 1, 2, 1, b'c']);
+        let expected = Packet { kind: Kind::ERROR, stream: 1, message: 2, control: false, data: "c".into() };
+        assert_eq!((packets, end), (vec![expected], Ok(())));
+    }
+
+    #[test]
+    fn a_header_or_a_part_of_a_packet_is_something_in_between() {
+        let mut decoder = Decoder::default();
+        for (byte, between, buffered) in [
+            (4, false, 0),
+            (1, false, 0),
+            (1, false, 0),
+            (2, false, 0),
+            (b'a', false, 1),
+            (b'b', false, 2),
+            (5, false, 2),
+            (1, false, 2),
+            (1, false, 2),
+            (0, true, 0),
+        ] {
+            let packet = decoder.decode(&mut &[byte][..]).unwrap();
+            assert_eq!(packet.is_some(), between);
+            assert_eq!((decoder.between_packets(), decoder.buffered()), (between, buffered));
+        }
+    }
+
+    #[test]
+    fn what_is_discarded_is_the_data_of_calls_up_to_one() {
+        let mut bytes = Vec::new();
+        for ids in [(1, 1), (2, 1), (3, 1)] {
+            encode(&mut bytes, Kind::MESSAGE, false, ids, b"data");
+        }
+        for before in [0, 6] {
+            let (mut decoder, mut input) = (Decoder::default(), &bytes[..]);
+            // Perhaps in the middle of the first packet.
+            assert_eq!(decoder.decode(&mut &input[..before]), Ok(None));
+            input = &input[before..];
+            decoder.discard(2);
+            decoder.discard(1);
+            let lengths = [(); 3].map(|()| decoder.decode(&mut input).unwrap().unwrap().data.len());
+            assert_eq!(lengths, [0, 0, 4]);
+        }
+        let (mut decoder, mut input) = (Decoder::default(), &bytes[..]);
+        assert!(decoder.decode(&mut input).unwrap().is_some());
+        assert_eq!(decoder.decode(&mut &input[..6]), Ok(None));
+        decoder.discard(1);
+        assert_eq!(decoder.decode(&mut &input[6..]).unwrap().unwrap().data, "data", "of a later call");
+    }
+
+    #[test]
     fn long_messages_are_split_at_64_kib() {
         let data = vec![0; 2 * MAX_FRAME_SIZE];
         let frames: Vec<_> = split(Kind::MESSAGE, false, (1, 2), &data).collect();

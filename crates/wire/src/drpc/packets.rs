@@ -240,10 +240,11 @@ fn poll_read<T: ByteStream>(
 #[cfg(test)]
 mod tests {
     use futures_util::FutureExt as _;
-    use tokio::io::AsyncWriteExt as _;
+    use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 
     use super::*;
     use crate::budget::Budget;
+    use crate::messages::provisionerd::UpdateJobRequest;
 
     #[tokio::test]
     async fn what_is_buffered_of_a_large_packet_is_reserved() {
@@ -254,9 +255,11 @@ mod tests {
         let mut packets = PacketStream::new(near, 1);
         packets.reservation = Some(budget.account(0).reserve());
 
-        let (small, rest) = bytes.split_at(UNRESERVED / 2);
+        let header = bytes.iter().position(|byte| *byte == 7).unwrap();
+        let (small, rest) = bytes.split_at(header + UNRESERVED);
         far.write_all(small).await.unwrap();
         assert!(packets.recv().now_or_never().is_none());
+        assert_eq!(packets.decoder.buffered(), UNRESERVED);
         assert_eq!(budget.used(), 0, "a small packet costs nothing");
 
         let (large, rest) = rest.split_at(200 << 10);
@@ -281,6 +284,59 @@ mod tests {
         far.write_all(&late[..200 << 10]).await.unwrap();
         assert!(packets.recv().now_or_never().is_none());
         assert_eq!((packets.decoder.buffered(), budget.used()), (0, 0));
+    }
+
+    /// A connection that is as slow as it may be, for longer than the longest silence.
+    #[tokio::test(start_paused = true)]
+    async fn a_packet_at_the_lowest_rate_arrives_and_a_slower_one_does_not() {
+        for (rate, arrives) in [(MIN_RATE, true), (MIN_RATE / 4, false)] {
+            let mut bytes = Vec::new();
+            frame::encode(&mut bytes, Kind::MESSAGE, false, (1, 1), &vec![7; 100 * MIN_RATE]);
+            let (near, mut far) = tokio::io::duplex(1 << 20);
+            let mut packets = PacketStream::new(near, 1);
+            packets.read_timeout = Some(Duration::from_secs(10));
+            let sending = async {
+                for part in bytes.chunks(rate) {
+                    far.write_all(part).await.unwrap();
+                    tokio::time::sleep(Duration::from_secs(1)).await;
+                }
+            };
+            let (received, ()) = tokio::join!(packets.recv(), sending);
+            match received {
+                Ok(packet) => assert!(arrives && packet.is_some()),
+                Err(error) => assert!(!arrives && matches!(error, Error::Stalled), "{error}"),
+            }
+        }
+    }
+
+    /// A peer that sends without reading is read only as far as it has to be to notice its end.
+    #[tokio::test]
+    async fn input_that_is_kept_during_a_write_is_bounded() {
+        let (near, mut far) = tokio::io::duplex(4 * MAX_INPUT);
+        far.write_all(&vec![7; 2 * MAX_INPUT]).await.unwrap();
+        let mut packets = PacketStream::new(near, 1);
+        packets.output = vec![1; 5 * MAX_INPUT];
+        assert!(packets.flush().now_or_never().is_none());
+        assert_eq!(packets.input.len(), MAX_INPUT);
+    }
+
+    #[tokio::test]
+    async fn short_messages_leave_together_and_a_long_one_at_once() {
+        let message = |size: usize| UpdateJobRequest { readme: vec![7; size].into(), ..Default::default() };
+        for (size, waits) in [(0, true), (MAX_COMBINED / 2, true), (2 * MAX_COMBINED, false)] {
+            let (near, mut far) = tokio::io::duplex(1 << 20);
+            let mut packets = PacketStream::new(near, 1);
+            packets.queue(Kind::INVOKE, b"/x");
+            packets.send(&message(size)).await.unwrap();
+            let mut received = vec![0; 1 << 20];
+            assert_eq!(far.read(&mut received).now_or_never().is_none(), waits, "{size}");
+            packets.queue(Kind::CLOSE_SEND, b"");
+            packets.flush().await.unwrap();
+            if waits {
+                let count = far.read(&mut received).await.unwrap();
+                assert_eq!(frame::parse(&received[..count]).0.len(), 3, "{size}");
+            }
+        }
     }
 
     #[tokio::test(start_paused = true)]

@@ -244,3 +244,151 @@ impl std::fmt::Debug for CallStream {
             .finish_non_exhaustive()
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use futures_util::FutureExt as _;
+    use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _, DuplexStream};
+
+    use super::super::frame;
+    use super::*;
+    use crate::budget::Budget;
+    use crate::messages::provisionerd::{Log, UpdateJobRequest};
+
+    /// A stream whose peer sends these packets: kind, ids and data.
+    async fn receiving(packets: &[(Kind, (u64, u64), &[u8])]) -> (CallStream, DuplexStream) {
+        let (near, mut far) = tokio::io::duplex(1 << 20);
+        let mut bytes = Vec::new();
+        for (kind, ids, data) in packets {
+            frame::encode(&mut bytes, *kind, false, *ids, data);
+        }
+        far.write_all(&bytes).await.unwrap();
+        (CallStream::new(Box::new(near)), far)
+    }
+
+    #[tokio::test]
+    async fn each_packet_of_a_call_is_an_event_and_a_later_call_ends_it() {
+        let begin = (Kind::INVOKE, (1, 1), &b"/a"[..]);
+        for (kind, expected) in [
+            (Kind::MESSAGE, Event::Message("data".into())),
+            (Kind::CLOSE_SEND, Event::CloseSend),
+            (Kind::CLOSE, Event::Canceled),
+            (Kind::CANCEL, Event::Canceled),
+            (Kind::ERROR, Event::Canceled),
+        ] {
+            let next = (Kind::INVOKE, (2, 1), &b"/b"[..]);
+            let (mut stream, _far) = receiving(&[begin, (kind, (1, 2), b"data"), next]).await;
+            assert_eq!(stream.next().await.unwrap().as_deref(), Some("/a"));
+            assert_eq!(stream.recv().await.unwrap(), expected);
+            assert_eq!(stream.recv().await.unwrap(), Event::Canceled, "another call began");
+            assert_eq!(stream.recv().await.unwrap(), Event::Canceled, "and still is the next");
+            assert_eq!(stream.next().await.unwrap().as_deref(), Some("/b"));
+        }
+    }
+
+    /// What still comes of an earlier call is skipped, and so is what prepares a call.
+    #[tokio::test]
+    async fn the_next_call_is_found_behind_the_rest_of_the_last() {
+        let (mut stream, mut far) = receiving(&[
+            (Kind::METADATA, (1, 1), b"pairs"),
+            (Kind::INVOKE, (1, 2), b"/a"),
+            (Kind::MESSAGE, (1, 3), b"late"),
+            (Kind::CANCEL, (1, 4), b""),
+            (Kind::CLOSE, (2, 1), b""),
+            (Kind::METADATA, (3, 1), b"pairs"),
+            (Kind::INVOKE, (3, 2), b"/b"),
+        ])
+        .await;
+        assert_eq!(stream.next().await.unwrap().as_deref(), Some("/a"));
+        assert_eq!(stream.next().await.unwrap().as_deref(), Some("/b"));
+        far.shutdown().await.unwrap();
+        assert_eq!(stream.next().await.unwrap(), None);
+    }
+
+    #[tokio::test]
+    async fn processing_a_message_reserves_memory_for_its_bytes_and_its_elements() {
+        let budget = Budget::new(100 << 20);
+        // Log lines that make a request of this size.
+        let request = |logs: usize, size: usize| {
+            let mut request = UpdateJobRequest { logs: vec![Log::default(); logs], ..Default::default() };
+            request.readme = vec![7; size - request.encoded_len() - 4].into();
+            assert_eq!(request.encoded_len(), size);
+            Bytes::from(request.encode_to_vec())
+        };
+        // 64 elements and 32 KiB need exactly what needs no reservation.
+        for (data, expected) in [
+            (request(64, 32 << 10), 0),
+            (request(64, (32 << 10) + 1), UNRESERVED + MEMORY_FACTOR),
+            (request(65, 32 << 10), UNRESERVED + ELEMENT_MEMORY),
+            (request(10, 1 << 20), (6 << 20) + (10 << 10)),
+        ] {
+            let (mut stream, _far) = receiving(&[]).await;
+            stream.set_account(&budget.account(1));
+            stream.reserve_for::<UpdateJobRequest>(&data).await.unwrap();
+            assert_eq!(budget.used(), expected, "{} bytes", data.len());
+            stream.release();
+            assert_eq!(budget.used(), 0);
+        }
+    }
+
+    #[tokio::test]
+    async fn a_request_at_work_keeps_its_reservation_and_later_messages_get_their_own() {
+        let budget = Budget::new(100 << 20);
+        let request = UpdateJobRequest { readme: vec![7; 100_000].into(), ..Default::default() };
+        let data = request.encode_to_vec();
+        let invoke = (Kind::INVOKE, (1, 1), &b"/a"[..]);
+        let (mut stream, _far) =
+            receiving(&[invoke, (Kind::MESSAGE, (1, 2), &data), (Kind::MESSAGE, (1, 3), &data)]).await;
+        assert!(stream.take_reservation().is_none(), "nothing is counted");
+        stream.set_account(&budget.account(1));
+        stream.next().await.unwrap();
+        stream.request::<UpdateJobRequest>().await.unwrap();
+        let one = budget.used();
+        assert_eq!(one, MEMORY_FACTOR * data.len());
+        let at_work = stream.take_reservation();
+        stream.request::<UpdateJobRequest>().await.unwrap();
+        assert_eq!(budget.used(), 2 * one);
+        stream.release();
+        assert_eq!(budget.used(), one);
+        drop(at_work);
+        assert_eq!(budget.used(), 0);
+    }
+
+    /// A caller that never named a call sees the error as the answer to its first.
+    #[tokio::test]
+    async fn a_refusal_answers_the_call_that_is_under_way() {
+        let invokes: [(Kind, (u64, u64), &[u8]); 2] =
+            [(Kind::INVOKE, (1, 1), b"/a"), (Kind::INVOKE, (2, 1), b"/b")];
+        for (calls, answered) in [(0, 1), (1, 1), (2, 2)] {
+            let (mut stream, mut far) = receiving(&invokes[..calls]).await;
+            for _ in 0..calls {
+                stream.next().await.unwrap();
+            }
+            stream.refuse(&Status::new("no")).await;
+            let mut answer = Vec::new();
+            far.read_to_end(&mut answer).await.unwrap();
+            let (packets, end) = frame::parse(&answer);
+            let [packet] = &packets[..] else { panic!("{packets:?}") };
+            assert_eq!((packet.kind, packet.stream, end), (Kind::ERROR, answered, Ok(())));
+            assert_eq!(Status::decode(&packet.data), Status::new("no"));
+        }
+    }
+
+    #[tokio::test]
+    async fn nothing_is_sent_for_a_call_that_has_ended() {
+        let (mut stream, mut far) = receiving(&[(Kind::INVOKE, (1, 1), b"/a")]).await;
+        stream.next().await.unwrap();
+        assert_eq!(format!("{stream:?}"), "CallStream { call: 1, over: false, .. }");
+        stream.close_send().await.unwrap();
+        assert_eq!(format!("{stream:?}"), "CallStream { call: 1, over: true, .. }");
+        stream.send(&UpdateJobRequest::default()).await.unwrap();
+        stream.fail(&Status::new("late")).await.unwrap();
+        stream.close().await.unwrap();
+        stream.flush().await.unwrap();
+        let mut answer = [0; 64];
+        let count = far.read(&mut answer).await.unwrap();
+        let kinds: Vec<_> = frame::parse(&answer[..count]).0.iter().map(|packet| packet.kind).collect();
+        assert_eq!(kinds, [Kind::CLOSE_SEND]);
+        assert!(far.read(&mut answer).now_or_never().is_none());
+    }
+}
