@@ -292,6 +292,57 @@ mod tests {
         later.now_or_never().expect("the bound is free again");
     }
 
+    /// A second one may exceed the bounds only when the first is over, and then it is the oldest.
+    #[test]
+    fn reservations_that_wait_exceed_the_bounds_in_their_order() {
+        let account = Budget::new(20).account(1);
+        let [mut held, mut exceeding, mut older, mut newer, mut other] = [(); 5].map(|()| account.reserve());
+        assert!(held.try_grow(5) && other.try_grow(5));
+        exceeding.grow(10).now_or_never().expect("the first that waits");
+        let (mut older_waits, mut newer_waits) = (Box::pin(older.grow(30)), Box::pin(newer.grow(30)));
+        for step in 0..3 {
+            assert!(older_waits.as_mut().now_or_never().is_none(), "step {step}");
+            assert!(newer_waits.as_mut().now_or_never().is_none(), "step {step}");
+            match step {
+                // Neither the end of another nor a part of it is the end of what exceeds.
+                0 => other.shrink(0),
+                1 => exceeding.shrink(1),
+                _ => exceeding.shrink(0),
+            }
+        }
+        assert!(newer_waits.as_mut().now_or_never().is_none(), "the older one comes first");
+        older_waits.now_or_never().expect("the older one");
+        assert!(newer_waits.as_mut().now_or_never().is_none());
+        drop(older);
+        newer_waits.now_or_never().expect("the newer one");
+    }
+
+    #[test]
+    fn growing_to_less_changes_nothing() {
+        let budget = Budget::new(20);
+        let mut reservation = budget.account(1).reserve();
+        assert!(reservation.try_grow(6) && reservation.try_grow(6) && reservation.try_grow(2));
+        assert_eq!((reservation.amount(), budget.used()), (6, 6));
+        reservation.shrink(9);
+        assert_eq!((reservation.amount(), budget.used()), (6, 6));
+        reservation.shrink(4);
+        assert_eq!((reservation.amount(), budget.used()), (4, 4));
+        assert!(!reservation.try_grow(21));
+        assert_eq!((reservation.amount(), budget.used()), (4, 4));
+    }
+
+    #[test]
+    fn a_dump_shows_amounts() {
+        let budget = Budget::new(20);
+        let account = budget.account(1);
+        let mut reservation = account.reserve();
+        assert!(reservation.try_grow(6));
+        assert_eq!(
+            format!("{budget:?} {account:?} {reservation:?}"),
+            "Budget { total: 20, used: 6, .. } Account { total: 20, .. } Reservation { amount: 6, .. }"
+        );
+    }
+
     #[test]
     fn a_dropped_wait_leaves_the_queue() {
         let account = Budget::new(20).account(1);

@@ -7,6 +7,7 @@ use bytes::Bytes;
 use coder_wire::budget::Budget;
 use coder_wire::daemon::{Client, Limits, serve, serve_stream};
 use coder_wire::drpc::frame::{self, Kind as PacketKind};
+use coder_wire::file::CHUNK_SIZE;
 use coder_wire::messages::provisioner::DataUploadType;
 use coder_wire::messages::provisionerd::{Log, UpdateJobRequest};
 use coder_wire::mux::frame::{Flags, Header, Kind};
@@ -110,6 +111,38 @@ async fn unread_bytes_of_all_streams_are_bounded() {
         assert!(reading.await.unwrap() > most, "reading goes on");
         assert!(session.unread() < STREAM_WINDOW as usize, "{}", session.unread());
     }
+}
+
+/// Nobody wakes a session that waits for memory of others: it tries again by itself.
+#[tokio::test(start_paused = true)]
+async fn a_session_that_got_no_memory_is_read_on_when_there_is_some() {
+    let budget = Budget::new(2 * MIB);
+    let mut other = budget.account(2).reserve();
+    other.grow(2 * MIB).await;
+    let (peer, session) = accounted(&budget);
+    let filling = tokio::spawn(fill(peer, 4));
+    tokio::time::sleep(Duration::from_millis(300)).await;
+    let little = session.unread();
+    assert!(little < STREAM_WINDOW as usize, "{little}");
+    drop(other);
+    tokio::time::sleep(Duration::from_millis(300)).await;
+    assert!(session.unread() > little, "{little} bytes as before");
+    filling.await.unwrap();
+}
+
+#[tokio::test]
+async fn a_download_reserves_two_chunks() {
+    let budget = Budget::new(64 * MIB);
+    let (near, far) = tokio::io::duplex(MIB);
+    let session = Session::accounted(far, Config::default(), budget.account(1), &budget.account(2));
+    let script = Script::new(None);
+    let serving = tokio::spawn(async move { serve(&session, script, Limits::default()).await });
+    let client = Client::new(Session::client(near, Config::default()));
+    let kind = DataUploadType::UploadTypeModuleFiles;
+    assert_eq!(client.download_file("3000000", kind).await.unwrap().len(), 3_000_000);
+    client.session().close().await;
+    serving.await.unwrap();
+    assert_eq!((budget.take_peak(), budget.used()), (2 * CHUNK_SIZE, 0));
 }
 
 #[tokio::test]
