@@ -328,7 +328,11 @@ mod tests {
         check(&|list| list[1] = list[0].clone(), Error::SecondHeader);
         check(&|list| list.swap(1, 2), Error::Index { expected: 0, found: 1 });
         check(&|list| piece(&mut list[1]).full_data_hash = vec![0; 32].into(), Error::OtherFile);
-        check(&|list| piece(&mut list[1]).data = vec![7; CHUNK_SIZE + 1].into(), Error::TooMuch);
+        let long = |list: &mut Vec<FileUpload>| {
+            piece(&mut list[1]).data = vec![7; CHUNK_SIZE + 1].into();
+            piece(&mut list[2]).data = Bytes::new();
+        };
+        check(&long, Error::TooMuch);
         check(&|list| piece(&mut list[2]).data = vec![8].into(), Error::Hash);
         check(&|list| list[1] = FileUpload { r#type: None }, Error::Empty);
         check(&|list| list.truncate(2), Error::Ended);
@@ -338,6 +342,8 @@ mod tests {
 
     #[test]
     fn longer_files_are_not_sent() {
+        assert!(super::header(KIND, MAX_SIZE, [7; 32]).is_ok());
+        assert!(super::header(KIND, MAX_SIZE + 1, [7; 32]).is_err());
         assert!(to_messages(KIND, vec![0; MAX_SIZE + 1].into()).is_err());
     }
 }

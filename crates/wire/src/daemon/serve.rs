@@ -290,3 +290,90 @@ async fn send_content<D: ChunkReader>(
     }
     Ok(Ok(()))
 }
+
+#[cfg(test)]
+mod tests {
+    use prost::Message as _;
+    use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
+
+    use super::*;
+    use crate::drpc::frame::{self, Kind};
+
+    /// A file that is read in pieces, the next one first. Perhaps reading fails at the end.
+    struct Pieces(Vec<Bytes>, Option<Status>);
+
+    impl ChunkReader for Pieces {
+        async fn read(&mut self) -> Result<Option<Bytes>, Status> {
+            match self.0.pop() {
+                Some(piece) => Ok(Some(piece)),
+                None => self.1.take().map_or(Ok(None), Err),
+            }
+        }
+    }
+
+    /// What a caller receives of a file that is read in pieces of these sizes: the sizes of the chunks, and the file.
+    async fn download(sizes: &[usize], failure: Option<Status>) -> (Vec<usize>, Result<Bytes, file::Error>) {
+        let size = sizes.iter().sum();
+        let whole: Bytes = (0..size).map(|index| (index % 251) as u8).collect();
+        let (hash, mut content) = (file::hash(&whole), whole.clone());
+        let mut pieces: Vec<_> = sizes.iter().map(|size| content.split_to(*size)).collect();
+        pieces.reverse();
+
+        let (near, mut far) = tokio::io::duplex(64 << 10);
+        let mut bytes = Vec::new();
+        frame::encode(&mut bytes, Kind::INVOKE, false, (1, 1), b"/a");
+        far.write_all(&bytes).await.unwrap();
+        let mut stream = CallStream::new(Box::new(near));
+        stream.next().await.unwrap();
+        let sending = async move { send_file(&mut stream, Ok((size, hash, Pieces(pieces, failure)))).await };
+        let receiving = async {
+            let mut bytes = Vec::new();
+            far.read_to_end(&mut bytes).await.unwrap();
+            bytes
+        };
+        let (sent, received) = tokio::join!(sending, receiving);
+        sent.unwrap();
+
+        let (packets, end) = frame::parse(&received);
+        assert_eq!((packets.last().map(|last| last.kind), end), (Some(Kind::CLOSE_SEND), Ok(())));
+        let mut receiver = file::Receiver::new(file::MAX_SIZE);
+        let (mut chunks, mut result) = (Vec::new(), Err(file::Error::Ended));
+        for packet in &packets[..packets.len() - 1] {
+            let message = FileUpload::decode(packet.data.clone()).unwrap();
+            if let Some(Type::ChunkPiece(piece)) = &message.r#type {
+                chunks.push(piece.data.len());
+            }
+            match receiver.take(message) {
+                Ok(Some(file)) => result = Ok(file.data),
+                Ok(None) => {}
+                Err(error) => result = Err(error),
+            }
+        }
+        assert!(result.as_ref().is_ok_and(|data| *data == whole) || result.is_err());
+        (chunks, result)
+    }
+
+    #[tokio::test]
+    async fn a_file_leaves_in_whole_chunks_however_it_is_read() {
+        let chunk = CHUNK_SIZE;
+        for (pieces, chunks) in [
+            (&[][..], &[][..]),
+            (&[1], &[1]),
+            (&[1, 0, 2], &[3]),
+            (&[chunk], &[chunk]),
+            (&[3, chunk - 3], &[chunk]),
+            (&[3, chunk, 5], &[chunk, 8]),
+            (&[2 * chunk + 7, chunk - 6], &[chunk, chunk, chunk, 1]),
+        ] {
+            let (sent, file) = download(pieces, None).await;
+            assert_eq!(sent, chunks, "{pieces:?}");
+            assert_eq!(file.map(|data| data.len()), Ok(pieces.iter().sum()), "{pieces:?}");
+        }
+    }
+
+    #[tokio::test]
+    async fn a_file_that_cannot_be_read_to_its_end_says_why() {
+        let (sent, file) = download(&[CHUNK_SIZE + 1], Some(Status::new("the disk failed"))).await;
+        assert_eq!((sent, file), (vec![CHUNK_SIZE], Err(file::Error::Refused("the disk failed".to_owned()))));
+    }
+}
