@@ -173,3 +173,17 @@ impl Client {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_a_call_that_was_cut_short_is_made_again() {
+        assert!(Error::from(drpc::Error::NoAnswer).is_retryable());
+        assert!(!Error::from(drpc::Error::Reset).is_retryable());
+        assert!(Error::from(file::Error::Ended).is_retryable());
+        assert!(!Error::from(file::Error::Hash).is_retryable());
+        assert!(!Error::from(file::Error::Refused("no such file".to_owned())).is_retryable());
+    }
+}

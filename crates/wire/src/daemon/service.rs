@@ -163,3 +163,104 @@ async fn wait_for_end(stream: &mut CallStream) -> CloseReason {
     while let Ok(Event::Message(_) | Event::CloseSend) = stream.recv().await {}
     CloseReason::Disconnected
 }
+
+#[cfg(test)]
+mod tests {
+    use futures_util::FutureExt as _;
+    use prost::Message as _;
+    use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _, DuplexStream};
+
+    use super::*;
+    use crate::drpc::frame::{self, Kind, Packet};
+
+    /// A wait of a daemon whose connection has room for so many bytes of the answer.
+    async fn waiting(room: usize) -> (Acquire, DuplexStream) {
+        let (near, mut far) = tokio::io::duplex(room);
+        let mut stream = CallStream::new(Box::new(near));
+        let mut bytes = Vec::new();
+        frame::encode(&mut bytes, Kind::INVOKE, false, (1, 1), b"/a");
+        far.write_all(&bytes).await.unwrap();
+        stream.next().await.unwrap();
+        (Acquire::new(stream), far)
+    }
+
+    /// The packets of an answer up to the end of its call.
+    async fn answer(mut far: DuplexStream) -> Vec<Packet> {
+        let mut bytes = Vec::new();
+        loop {
+            let (packets, _) = frame::parse(&bytes);
+            if packets.last().is_some_and(|last| last.kind != Kind::MESSAGE) {
+                return packets;
+            }
+            assert!(far.read_buf(&mut bytes).await.unwrap() > 0, "{packets:?}");
+        }
+    }
+
+    fn job(size: usize) -> AcquiredJob {
+        let job = AcquiredJob { job_id: "x".repeat(size - 5), ..AcquiredJob::default() };
+        assert_eq!(job.encoded_len(), size);
+        job
+    }
+
+    #[tokio::test]
+    async fn a_job_of_the_largest_size_is_delivered_and_a_larger_one_is_not_sent() {
+        for (size, kinds) in
+            [(MAX_MESSAGE_SIZE, &[Kind::MESSAGE, Kind::CLOSE][..]), (MAX_MESSAGE_SIZE + 1, &[Kind::ERROR])]
+        {
+            let (mut acquire, far) = waiting(1 << 20).await;
+            let answer = tokio::spawn(answer(far));
+            let delivered = acquire.deliver(&job(size)).await;
+            let result = match delivered {
+                Ok(()) => Ok(()),
+                Err(Error::TooLarge { size: found, limit: MAX_MESSAGE_SIZE }) if found == size => {
+                    Err(Status::new("too large"))
+                }
+                Err(error) => panic!("{error}"),
+            };
+            acquire.end(result).await.1.unwrap();
+            let found: Vec<_> = answer.await.unwrap().iter().map(|packet| packet.kind).collect();
+            assert_eq!(found, kinds, "{size} bytes");
+        }
+    }
+
+    #[tokio::test]
+    async fn a_wait_without_a_job_ends_with_an_empty_one() {
+        let (acquire, far) = waiting(1024).await;
+        acquire.end(Ok(())).await.1.unwrap();
+        let packets = answer(far).await;
+        assert_eq!(
+            packets.iter().map(|packet| packet.kind).collect::<Vec<_>>(),
+            [Kind::MESSAGE, Kind::CLOSE]
+        );
+        assert!(packets[0].data.is_empty());
+    }
+
+    /// The peer reads nothing. It is not given a second time to do so.
+    #[tokio::test(start_paused = true)]
+    async fn nothing_is_sent_after_a_job_that_could_not_be_delivered() {
+        let (mut acquire, _far) = waiting(1024).await;
+        acquire.stream.set_write_timeout(Some(Duration::from_secs(60)));
+        let delivered = acquire.deliver(&job(MAX_MESSAGE_SIZE)).await;
+        assert!(matches!(delivered, Err(Error::Stalled)), "{delivered:?}");
+        let (_, ended) = acquire.end(Ok(())).now_or_never().expect("there is nothing to wait for");
+        ended.unwrap();
+    }
+
+    #[tokio::test]
+    async fn a_wait_is_over_for_the_reason_for_which_it_ended_first() {
+        for (kind, expected) in [
+            (Kind::MESSAGE, CloseReason::Canceled),
+            (Kind::CLOSE_SEND, CloseReason::Disconnected),
+            (Kind::CANCEL, CloseReason::Disconnected),
+        ] {
+            let (mut acquire, mut far) = waiting(1024).await;
+            assert!(acquire.closed().now_or_never().is_none());
+            let mut bytes = Vec::new();
+            frame::encode(&mut bytes, kind, false, (1, 2), b"");
+            far.write_all(&bytes).await.unwrap();
+            assert_eq!(acquire.closed().await, expected, "{kind:?}");
+            drop(far);
+            assert_eq!(acquire.closed().now_or_never(), Some(expected), "{kind:?}");
+        }
+    }
+}

@@ -9,7 +9,9 @@ use coder_wire::drpc::client::Call;
 use coder_wire::drpc::frame::{self, Kind, Packet};
 use coder_wire::drpc::{self, MAX_MESSAGE_SIZE, Status};
 use coder_wire::messages::provisioner::DataUploadType;
-use coder_wire::messages::provisionerd::{AcquiredJob, CompletedJob, Empty, FailedJob, UpdateJobRequest};
+use coder_wire::messages::provisionerd::{
+    AcquiredJob, CommitQuotaRequest, CompletedJob, Empty, FailedJob, UpdateJobRequest,
+};
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::time::timeout;
 
@@ -162,6 +164,8 @@ async fn every_call_goes_through() {
     let client = Client::new(session);
     assert_eq!(client.acquire(std::future::pending()).await.unwrap().unwrap().job_id, JOB);
     client.update_job(&update("job", 3)).await.unwrap();
+    let quota = CommitQuotaRequest { daily_cost: 5, ..CommitQuotaRequest::default() };
+    assert_eq!(client.commit_quota(&quota).await.unwrap().credits_consumed, 5);
     client.fail_job(&FailedJob { job_id: "a".to_owned(), ..FailedJob::default() }).await.unwrap();
     script.noted("failed a").await;
     client.complete_job(&CompletedJob { job_id: "b".to_owned(), ..CompletedJob::default() }).await.unwrap();
@@ -173,6 +177,16 @@ async fn every_call_goes_through() {
     assert!(client.download_file("nothing", kind).await.unwrap_err().to_string().contains("no such file"));
     client.session().close().await;
     serving.await.unwrap();
+}
+
+#[tokio::test]
+async fn an_acquire_that_is_canceled_ends_without_a_job() {
+    let script = Script::new(None);
+    let (session, _serving) = in_memory(&script);
+    let client = Client::new(session);
+    let acquired = timeout(WAIT_LIMIT, client.acquire(script.noted("acquire"))).await.unwrap();
+    assert_eq!(acquired.unwrap(), None);
+    assert!(script.has_noted("canceled"));
 }
 
 #[tokio::test]
