@@ -193,6 +193,11 @@ mod tests {
             with(|header| header.lineage = "x".repeat(MAX_LINEAGE_SIZE + 1)),
             Err(Error::Length("lineage"))
         );
+        let accepted = with(|header| {
+            header.token = vec![0; MAX_TOKEN_SIZE].into();
+            header.lineage = "x".repeat(MAX_LINEAGE_SIZE);
+        });
+        assert!(accepted.is_ok_and(|journal| journal.is_some()), "the longest that there may be");
         assert_eq!(with(|header| header.size_bytes -= 2), Err(Error::TooMuch));
         assert_eq!(with(|header| header.size_bytes += 1), Ok(None));
         let size = u64::MAX;
@@ -203,5 +208,36 @@ mod tests {
         assert_eq!(send(whole[1..].iter().cloned(), CHUNK_SIZE), Err(Error::Order));
         assert_eq!(send([whole[0].clone(), whole[0].clone()], 2 * CHUNK_SIZE), Err(Error::Order));
         assert_eq!(send([JournalPiece { piece: None }], CHUNK_SIZE), Err(Error::Order));
+    }
+
+    #[test]
+    fn pieces_that_are_too_much_together_are_refused() {
+        let mut messages: Vec<_> = journal(3 * CHUNK_SIZE).to_messages().collect();
+        let Some(Piece::Header(header)) = &mut messages[0].piece else { panic!("no header") };
+        header.size_bytes -= 1;
+        assert_eq!(send(messages, 3 * CHUNK_SIZE), Err(Error::TooMuch));
+    }
+
+    #[test]
+    fn a_chunk_is_neither_empty_nor_longer_than_a_chunk() {
+        let first = journal(2 * CHUNK_SIZE).to_messages().next().unwrap();
+        for (size, expected) in [
+            (0, Err(Error::TooMuch)),
+            (1, Ok(None)),
+            (CHUNK_SIZE, Ok(None)),
+            (CHUNK_SIZE + 1, Err(Error::TooMuch)),
+            (CHUNK_SIZE + 2, Err(Error::TooMuch)),
+        ] {
+            let chunk = JournalPiece { piece: Some(Piece::Data(vec![7; size].into())) };
+            assert_eq!(send([first.clone(), chunk], 2 * CHUNK_SIZE), expected, "{size} bytes");
+        }
+    }
+
+    #[test]
+    fn neither_token_nor_state_is_printed() {
+        let (token, state) = ("geheim".into(), "versteckt".into());
+        let text = format!("{:?}", Journal { token, state, ..journal(0) });
+        assert!(text.contains("serial: 7") && text.contains("bytes: 9"), "{text}");
+        assert!(!text.contains("geheim") && !text.contains("versteckt"), "{text}");
     }
 }

@@ -259,6 +259,24 @@ mod tests {
     }
 
     #[test]
+    fn both_sides_use_what_both_know() {
+        let all = || (0..=Extensions::ALL.0).map(Extensions);
+        for (offer, known) in all().flat_map(|offer| all().step_by(7).map(move |known| (offer, known))) {
+            let granted = offer.intersection(known);
+            for extension in Extension::ALL {
+                let both = offer.has(extension) && known.has(extension);
+                assert_eq!(granted.has(extension), both, "{extension:?} of {offer:?} and {known:?}");
+            }
+        }
+    }
+
+    #[test]
+    fn a_set_is_shown_as_its_extensions() {
+        let some: Extensions = [Extension::Logs, Extension::Resume].into_iter().collect();
+        assert_eq!(format!("{some:?} {some}"), "{Resume, Logs} resume/1, logs/1");
+    }
+
+    #[test]
     fn the_empty_set_has_no_header() {
         assert_eq!(Extensions::NONE.header(), None);
         assert_eq!(Extensions::ALL.intersection(Extensions::NONE).header(), None);

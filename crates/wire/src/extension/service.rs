@@ -117,3 +117,42 @@ impl NotificationSender {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use futures_util::FutureExt as _;
+    use tokio::io::AsyncWriteExt as _;
+
+    use super::*;
+    use crate::drpc::frame::{self, Kind};
+
+    #[tokio::test]
+    async fn a_daemon_listens_after_its_request_and_until_it_ends_the_call() {
+        for last in [Some(Kind::CANCEL), Some(Kind::CLOSE), None] {
+            let (near, mut far) = tokio::io::duplex(1024);
+            let mut sent = 0;
+            let mut packet = |kind| {
+                sent += 1;
+                let mut bytes = Vec::new();
+                frame::encode(&mut bytes, kind, false, (1, sent), b"");
+                bytes
+            };
+            far.write_all(&packet(Kind::INVOKE)).await.unwrap();
+            let mut stream = CallStream::new(Box::new(near));
+            stream.next().await.unwrap();
+            let mut sender = NotificationSender::new(stream);
+            assert!(sender.closed().now_or_never().is_none());
+            for kind in [Kind::MESSAGE, Kind::CLOSE_SEND] {
+                far.write_all(&packet(kind)).await.unwrap();
+                assert!(sender.closed().now_or_never().is_none(), "{kind:?} belongs to the request");
+            }
+            match last {
+                Some(kind) => far.write_all(&packet(kind)).await.unwrap(),
+                None => far.shutdown().await.unwrap(),
+            }
+            for _ in 0..2 {
+                sender.closed().now_or_never().expect("it no longer listens");
+            }
+        }
+    }
+}
