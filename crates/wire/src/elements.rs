@@ -234,4 +234,29 @@ mod tests {
         assert_eq!((data.len(), count::<pd::UpdateJobRequest>(&data)), (2000, 1000));
         assert_eq!(count::<pd::UpdateJobRequest>(&[0xff; 30]), 0);
     }
+
+    /// A later version may have more fields, of every kind that there is.
+    #[test]
+    fn elements_are_counted_behind_unknown_fields() {
+        let log = [0x12, 0];
+        for (kind, unknown) in [
+            ("a number", &[0x78, 0x92, 0x12][..]),
+            ("eight bytes", &[0x79, 0x12, 0, 0x12, 0, 0x12, 0, 0x12, 0]),
+            ("bytes", &[0x7a, 4, 0x12, 0, 0x12, 0]),
+            ("a group", &[0x7b, 0x7c]),
+            ("four bytes", &[0x7d, 0x12, 0, 0x12, 0]),
+            ("a field of a high number", &[0xfa, 0x7f, 2, 0x12, 0]),
+        ] {
+            let data = [&log[..], unknown, &log, &log].concat();
+            assert_eq!(count::<pd::UpdateJobRequest>(&data), 3, "{kind}");
+        }
+        // Wire types 6 and 7 do not exist, and neither does a message that ends within a field.
+        for malformed in [&[0x7e][..], &[0x7f], &[0x7a, 9], &[0x79, 1], &[0x7d, 1]] {
+            let data = [&log[..], malformed, &log].concat();
+            assert_eq!(count::<pd::UpdateJobRequest>(&data), 1, "{malformed:x?}");
+        }
+        let long = pd::Log { output: "x".repeat(300), ..pd::Log::default() };
+        let update = pd::UpdateJobRequest { logs: vec![long; 20], ..Default::default() };
+        assert_eq!(count::<pd::UpdateJobRequest>(&update.encode_to_vec()), 20);
+    }
 }
