@@ -311,6 +311,12 @@ mod tests {
         assert_eq!(found, [0xe220_a839, 0x6e78_9e6a, 0x06c4_5d18]);
     }
 
+    #[tokio::test]
+    async fn a_socket_is_shown_without_its_buffers() {
+        let (near, _far) = tokio::io::duplex(1024);
+        assert_eq!(format!("{:?}", Socket::server(near)), "Socket { reading: Open, .. }");
+    }
+
     /// A connection that is idle keeps no buffer of its last long message.
     #[tokio::test]
     async fn what_was_sent_leaves_no_buffer_behind() {

@@ -7,6 +7,7 @@ use http::{HeaderMap, HeaderValue, StatusCode, Uri};
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::time::timeout;
 use tokio_tungstenite::accept_hdr_async;
+use tokio_tungstenite::tungstenite::handshake::derive_accept_key;
 use tokio_tungstenite::tungstenite::handshake::server::{ErrorResponse, Request, Response};
 
 const WAIT_LIMIT: Duration = Duration::from_secs(20);
@@ -81,6 +82,39 @@ async fn an_answer_that_is_not_the_expected_one_is_an_error() {
     }
     let error = upgrade(b"HTTP/1.1 101 Switching").await;
     assert!(matches!(error, Error::Io(_)), "{error:?}");
+}
+
+/// Nothing was offered, so a server that chooses something has answered another request.
+#[tokio::test]
+async fn a_choice_that_was_not_offered_is_an_error() {
+    for (chosen, accepted) in [
+        ("", true),
+        ("Sec-WebSocket-Protocol: chat\r\n", false),
+        ("Sec-WebSocket-Extensions: permessage-deflate\r\n", false),
+    ] {
+        let (near, mut far) = tokio::io::duplex(64 << 10);
+        let answering = async {
+            let mut request = Vec::new();
+            while !request.ends_with(b"\r\n\r\n") {
+                request.push(far.read_u8().await.unwrap());
+            }
+            let request = String::from_utf8(request).unwrap();
+            let key = request.lines().find_map(|line| line.strip_prefix("Sec-WebSocket-Key: ")).unwrap();
+            let accept = derive_accept_key(key.as_bytes());
+            let answer = format!(
+                "HTTP/1.1 101 Switching Protocols\r\nConnection: Upgrade\r\nUpgrade: websocket\r\n\
+                 Sec-WebSocket-Accept: {accept}\r\n{chosen}\r\n"
+            );
+            far.write_all(answer.as_bytes()).await.unwrap();
+        };
+        let uri = Uri::from_static("ws://server.example/path");
+        let headers = HeaderMap::new();
+        let (result, ()) = tokio::join!(client(near, &uri, &headers), answering);
+        match result {
+            Ok(_) => assert!(accepted, "{chosen:?}"),
+            Err(error) => assert!(!accepted && matches!(error, Error::Answer(_)), "{chosen:?}: {error:?}"),
+        }
+    }
 }
 
 /// The longest header that is accepted has 16 KiB; the byte after it belongs to the connection.

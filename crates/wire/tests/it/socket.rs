@@ -102,6 +102,73 @@ async fn close_codes_end_or_fail_the_reader() {
     }
 }
 
+/// The answer has the peer's code, and 1000 for none.
+#[tokio::test]
+async fn a_close_is_answered_with_its_code() {
+    use CloseCode::{Away, Error, Normal};
+    for (code, answer) in [(Some(Normal), Normal), (Some(Away), Away), (Some(Error), Error), (None, Normal)] {
+        let (mut ours, mut other) = server().await;
+        other.close(code.map(|code| CloseFrame { code, reason: "".into() })).await.unwrap();
+        let ended = timeout(WAIT_LIMIT, ours.read(&mut [0; 10])).await.unwrap();
+        assert_eq!(ended.is_ok(), answer != Error, "{code:?}");
+        match timeout(WAIT_LIMIT, other.next()).await.unwrap() {
+            Some(Ok(Message::Close(Some(frame)))) => assert_eq!(frame.code, answer, "{code:?}"),
+            other => panic!("{other:?}"),
+        }
+    }
+}
+
+#[test]
+fn a_violation_is_answered_with_the_code_of_its_kind() {
+    assert_eq!(Error::Text.close_code(), 1003);
+    assert_eq!(Error::Fragments.close_code(), 1002);
+    assert_eq!(Error::Closed(1011).close_code(), 1011, "it is the peer's own");
+}
+
+#[tokio::test]
+async fn writing_nothing_sends_nothing() {
+    let (near, mut far) = tokio::io::duplex(1024);
+    let mut ours = Socket::server(near);
+    assert_eq!(ours.write(b"").await.unwrap(), 0);
+    ours.write_all(b"x").await.unwrap();
+    ours.flush().await.unwrap();
+    let mut frame = [0; 10];
+    assert_eq!(far.read(&mut frame).await.unwrap(), 3);
+    assert_eq!(frame[..3], [0x82, 1, b'x']);
+}
+
+/// Pings are answered while a long message is under way, but a peer that reads nothing cannot make us keep answers.
+#[tokio::test]
+async fn answers_to_pings_wait_behind_a_message_and_are_bounded() {
+    use futures_util::FutureExt as _;
+    const PING: [u8; 131] = {
+        let mut ping = [7; 131];
+        // The header, and a mask of zeros.
+        (ping[0], ping[1]) = (0x89, 0x80 | 125);
+        (ping[2], ping[3], ping[4], ping[5]) = (0, 0, 0, 0);
+        ping
+    };
+    let (near, mut far) = tokio::io::duplex(1024);
+    let mut ours = Socket::server(near);
+    let message = vec![1; 64 << 10];
+    assert_eq!(ours.write(&message).await.unwrap(), message.len());
+    for _ in 0..1000 {
+        far.write_all(&PING).await.unwrap();
+        assert!(ours.read(&mut [0; 1024]).now_or_never().is_none());
+    }
+    let reading = tokio::spawn(async move {
+        let mut bytes = Vec::new();
+        far.read_to_end(&mut bytes).await.unwrap();
+        bytes
+    });
+    ours.flush().await.unwrap();
+    drop(ours);
+    let sent = timeout(WAIT_LIMIT, reading).await.unwrap().unwrap().len();
+    // A header of ten bytes, and answers of 127.
+    let answers = (sent - message.len() - 10) / 127;
+    assert!((500..530).contains(&answers), "{answers}");
+}
+
 #[tokio::test]
 async fn the_longest_ping_is_answered_with_its_payload() {
     let (mut ours, mut other) = server().await;
