@@ -7,7 +7,6 @@ use std::str::FromStr as _;
 
 use croner::Cron;
 use jiff::Timestamp;
-use jiff::civil::Weekday;
 use jiff::tz::TimeZone;
 
 use super::weekdays::Weekdays;
@@ -157,12 +156,6 @@ impl Schedule {
     }
 }
 
-/// The days of the schedule's week on which it never starts, although it names them.
-#[must_use]
-pub fn weekday_name(day: Weekday) -> &'static str {
-    DAYS[usize::from(day.to_sunday_zero_offset().unsigned_abs())]
-}
-
 fn is_numeric(field: &str) -> bool {
     field.bytes().all(|byte| byte.is_ascii_digit() || b"*,-/".contains(&byte))
 }
@@ -241,6 +234,8 @@ mod tests {
             ("60 9 * * *", Error::Time),
             ("0 24 * * *", Error::Time),
             ("L 9 * * *", Error::Time),
+            ("+1 9 * * *", Error::Time),
+            ("1 +9 * * *", Error::Time),
             ("0 9 1 * *", Error::Date),
             ("0 9 * 2 *", Error::Date),
             ("0 9 * * 7", Error::Days),
@@ -253,6 +248,11 @@ mod tests {
             assert_eq!(Schedule::weekly(text).map(drop), Err(error), "{text}");
         }
         assert!(Schedule::weekly(&"0 ".repeat(5000)).is_err());
+        let padded = |length: usize| Schedule::weekly(&format!("{:length$}", "0 9 * * *"));
+        assert!(padded(MAX_BYTES).is_ok());
+        for more in [1, 2] {
+            assert_eq!(padded(MAX_BYTES + more).map(drop), Err(Error::Fields));
+        }
     }
 
     #[test]
@@ -266,12 +266,14 @@ mod tests {
     #[test]
     fn forbidden_days_are_passed_over() {
         let schedule = Schedule::weekly("CRON_TZ=Asia/Tokyo */5 0-3 * * *").unwrap();
+        assert_eq!(schedule.zone_name(), "Asia/Tokyo");
         let friday = Weekdays::from_names(["friday"]);
         // Friday, 27 November 2026 begins in Tokyo at 15:00 UTC of the day before.
         assert_eq!(schedule.next_on(friday, at("2026-11-23T00:00:00Z")), Some(at("2026-11-26T15:00:00Z")));
         assert_eq!(schedule.next_on(friday, at("2026-11-26T18:55:00Z")), Some(at("2026-12-03T15:00:00Z")));
         assert_eq!(schedule.next_on(Weekdays::NONE, at("2026-11-23T00:00:00Z")), None);
         let monday = Schedule::weekly("0 9 * * 1").unwrap();
+        assert_eq!(monday.zone_name(), "UTC");
         assert_eq!(monday.next_on(friday, at("2026-11-23T00:00:00Z")), None);
     }
 
