@@ -80,6 +80,11 @@ mod tests {
         let workspace =
             Started { ttl: Some(MINUTE * 480), autostart: Some(&schedule), ..started(now + MINUTE) };
         assert_eq!(bump(&workspace, now), Some(at("2026-11-23T18:30:00Z")));
+        // Then the extension ends with the next start, or before it.
+        for now in [at("2026-11-23T09:30:00Z"), at("2026-11-23T09:00:00Z")] {
+            let workspace = Started { deadline: now + MINUTE, ..workspace };
+            assert_eq!(bump(&workspace, now), Some(now + MINUTE * 60));
+        }
         let without = Started { ttl: None, ..workspace };
         assert_eq!(bump(&without, now), Some(now + MINUTE * 60));
     }

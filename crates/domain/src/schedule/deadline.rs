@@ -167,6 +167,7 @@ mod tests {
             |ttl| of_start(&DEFAULT, Some(ttl), Some(&schedule), None, at("2026-11-23T21:45:00Z")).deadline;
         assert_eq!(start(HOUR * 12), Some(at("2026-11-24T21:00:00Z")));
         assert_eq!(start(HOUR * 2), Some(at("2026-11-23T23:45:00Z")));
+        assert_eq!(start(HOUR * 45 / 4), Some(at("2026-11-24T09:00:00Z")), "not behind it");
         let never = TemplateRules { autostart_days: Weekdays::NONE, ..DEFAULT };
         let found = of_start(&never, Some(HOUR * 12), Some(&schedule), None, at("2026-11-23T21:45:00Z"));
         assert_eq!(found.deadline, Some(at("2026-11-24T09:45:00Z")));
@@ -191,6 +192,7 @@ mod tests {
             (&["monday"], 1, "0 23 * * *", "2026-11-23T22:30:00Z", "2026-11-30T23:00:00Z"),
             (&NAMES, 1, "0 23 * * *", "2026-11-23T22:30:00Z", "2026-11-24T23:00:00Z"),
             (&["saturday"], 2, midnight, "2026-11-23T10:00:00Z", "2026-12-05T00:00:00Z"),
+            (&["saturday"], 3, midnight, "2026-11-23T10:00:00Z", "2026-12-05T00:00:00Z"),
             (&["saturday"], 7, midnight, "2026-11-23T10:00:00Z", "2026-11-28T00:00:00Z"),
             (
                 &["sunday"],
@@ -236,7 +238,9 @@ mod tests {
     fn an_extension_is_neither_too_near_nor_behind_the_latest_deadline() {
         let now = at("2026-11-23T10:00:00Z");
         assert_eq!(check_extension(now + HOUR / 2, None, now), Ok(()));
-        assert_eq!(check_extension(now + HOUR / 4, None, now), Err(ExtendError::TooSoon));
+        assert_eq!(check_extension(now + LEAST_EXTENSION, None, now), Ok(()));
+        let less = LEAST_EXTENSION - SignedDuration::from_secs(1);
+        assert_eq!(check_extension(now + less, None, now), Err(ExtendError::TooSoon));
         assert_eq!(check_extension(now - HOUR, Some(now), now), Err(ExtendError::TooSoon));
         assert_eq!(check_extension(now + HOUR, Some(now + HOUR), now), Ok(()));
         assert_eq!(

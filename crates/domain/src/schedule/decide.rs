@@ -251,6 +251,20 @@ mod tests {
     }
 
     #[test]
+    fn each_action_is_a_build_of_its_own_reason() {
+        use {BuildReason as Because, ScheduledAction as Do};
+        for (action, build, is_removal, name) in [
+            (Do::Start, Some((Transition::Start, Because::Autostart)), false, "autostart"),
+            (Do::Stop, Some((Transition::Stop, Because::Autostop)), false, "autostop"),
+            (Do::Dormancy { stop: true }, Some((Transition::Stop, Because::Dormancy)), true, "dormancy"),
+            (Do::Dormancy { stop: false }, None, true, "dormancy"),
+            (Do::Delete, Some((Transition::Delete, Because::Autodelete)), true, "deletion"),
+        ] {
+            assert_eq!((action.build(), action.is_removal(), action.name()), (build, is_removal, name));
+        }
+    }
+
+    #[test]
     fn a_started_workspace_stops_at_its_deadline() {
         let running = facts(Transition::Start, Status::Succeeded);
         assert_eq!(decide(&running, at(7)), Decision { action: None, next_look: Some(at(8)) });
@@ -321,6 +335,8 @@ mod tests {
         assert_eq!(decide(&dormant, at(109)), Decision { action: None, next_look: Some(at(110)) });
         assert_eq!(action(&dormant, at(110)), Some(ScheduledAction::Delete));
         assert_eq!(action(&Facts { rules: &DEFAULT, ..dormant }, at(999)), None);
+        let build = LastBuild { status: Status::Failed, ended_at: Some(at(109)), ..dormant.build };
+        assert_eq!(action(&Facts { build, ..dormant }, at(110)), Some(ScheduledAction::Delete));
         let failed = Facts { build: facts(Transition::Delete, Status::Failed).build, ..dormant };
         let failed = Facts { build: LastBuild { ended_at: Some(at(111)), ..failed.build }, ..failed };
         assert_eq!(decide(&failed, at(134)), Decision { action: None, next_look: Some(at(135)) });

@@ -41,6 +41,8 @@ mod tests {
         assert!(days.contains(Weekday::Monday) && days.contains(Weekday::Sunday));
         assert!(!days.contains(Weekday::Tuesday) && !days.is_empty());
         assert_eq!(Weekdays::from_names(NAMES), Weekdays::ALL);
+        assert_eq!(Weekdays::from_names(NAMES.into_iter().chain(NAMES)), Weekdays::ALL, "twice is once");
         assert_eq!(Weekdays::from_names([]), Weekdays::NONE);
+        assert!(Weekdays::NONE.is_empty() && !Weekdays::ALL.is_empty());
     }
 }

@@ -218,6 +218,10 @@ fn an_undelivered_cancel_never_delays_the_official_limit() {
     let job = after([official(), JobEvent::Cancel, JobEvent::ConnectionLost(PLAIN)]);
     let deadline = job.deadline(&limits, ALWAYS).expect("held");
     assert_eq!((deadline.at, deadline.ending.cause.label()), (at(1 + 300), "hung"));
+    // At the same instant the official reason counts.
+    let limits = Limits { cancel_undelivered_after: SignedDuration::from_secs(300 - 2), ..limits };
+    let deadline = job.deadline(&limits, ALWAYS).expect("held");
+    assert_eq!((deadline.at, deadline.ending.cause.label()), (at(1 + 300), "hung"));
 }
 
 #[test]
@@ -412,4 +416,14 @@ fn check_due(job: &Lifecycle, now: Timestamp, limits: &Limits) -> Result<(), Tes
         prop_assert_eq!(back.apply(JobEvent::End(ending), later), Err(TransitionError::Changed));
     }
     Ok(())
+}
+
+#[test]
+fn nothing_is_true_of_a_job_that_has_ended() {
+    let held = after([official()]);
+    let ended = after([official(), JobEvent::Fail(PLAIN, "it failed".to_owned())]);
+    let guards = [Guard::Open, Guard::Pending, Guard::HeldBy(OWN), Guard::SilentSince(at(1))];
+    assert_eq!(guards.map(|guard| guard.holds(&held)), [true, false, true, true]);
+    assert_eq!(guards.map(|guard| guard.holds(&ended)), [false; 4]);
+    assert_eq!(guards.map(|guard| guard.holds(&Lifecycle::Waiting)), [true, true, false, false]);
 }
