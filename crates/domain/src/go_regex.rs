@@ -307,6 +307,7 @@ mod tests {
     fn classes_are_ascii() {
         check(r"^\d+$", &["12"], &["٣", ""]);
         check(r"^\w+$", &["aZ_0"], &["ä"]);
+        check(r"^\W[\W]$", &["ä-", "  "], &["a-", "-_", "0 "]);
         check(r"^[\w.-]+$", &["a.b-c"], &["ä", "a b"]);
         check(r"^[^\s]+$", &["a\u{a0}b"], &["a b"]);
         check(r"^[\D]$", &["a"], &["1"]);
@@ -334,6 +335,7 @@ mod tests {
         check(r"^a{,2}$", &["a{,2}"], &["aa"]);
         check(r"^\Qa.b[\E+$", &["a.b[["], &["axb["]);
         check(r"^\<\>\_\/\@$", &["<>_/@"], &[""]);
+        check(r"^(?P<a_1>a)(?<b>b)$", &["ab"], &["a"]);
         check(r"^(?i)abc$", &["ABC"], &["abd"]);
         check("a{2", &["a{2"], &["aa"]);
     }
@@ -367,6 +369,12 @@ mod tests {
             "(?<n",
             "(?P<>a)",
             "(?P<a-b>a)",
+            "(?P<a.b>a)",
+            r"\x{^L}",
+            r"[\Qa\E]",
+            r"[\A]",
+            r"[\z]",
+            r"[\B]",
             "(",
             ")",
             "*",
@@ -424,6 +432,7 @@ mod tests {
     fn the_size_of_an_expression_is_bounded() {
         let too_large = |pattern: &str| compile(pattern).is_err_and(|error| error.is_too_large());
         assert!(too_large(&"a?".repeat(MAX_LEN)));
+        assert!(compile(&"a".repeat(MAX_LEN)).is_ok() && too_large(&"a".repeat(MAX_LEN + 1)));
         assert!(too_large("((a{1000}){1000}){1000}"));
         assert!(matches!(compile_within("a{1000}", 1 << 10), Err(error) if error.is_too_large()));
         assert!(matches!(compile(&"(".repeat(200)), Err(error) if !error.is_too_large()));
