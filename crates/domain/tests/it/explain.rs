@@ -593,3 +593,34 @@ fn only_free_and_busy_daemons_need_no_action() {
         assert_eq!(reason.passes_by_itself(), passes, "{}", reason.code());
     }
 }
+
+#[test]
+fn what_is_not_known_of_the_queue_is_not_said() {
+    let text = |position, since| {
+        let queue = QueueState { position, size: 3, oldest_running_since: since };
+        Reason::Busy { daemons: 1, slots: 1, queue }.message()
+    };
+    let busy = "The one daemon that can run the job is busy (1 slot)";
+    let since = Some(Timestamp::UNIX_EPOCH);
+    assert_eq!(text(0, None), format!("{busy}."));
+    assert_eq!(text(1, None), format!("{busy}: position 1 of 3."));
+    assert_eq!(text(0, since), format!("{busy}, oldest running since 1970-01-01T00:00:00Z."));
+}
+
+#[test]
+fn four_tags_are_named_and_further_ones_are_counted() {
+    let daemon = || NamedDaemon { id: DaemonId(Uuid::from_u128(1)), name: "d".to_owned() };
+    for (count, lacks, start) in [
+        (4, "k3=v.", "--tag k3=v"),
+        (5, "k3=v and 1 more.", "--tag k3=v --tag … (1 more)"),
+        (6, "k3=v and 2 more.", "--tag k3=v --tag … (2 more)"),
+    ] {
+        let tags: BTreeMap<_, _> = (0..count).map(|n| (format!("k{n}"), "v".to_owned())).collect();
+        let missing = tags.clone().into_iter().collect();
+        let message = Reason::MissingTag { daemon: daemon(), missing }.message();
+        assert_eq!(message, format!("The nearest daemon, d, lacks k0=v, k1=v, k2=v, {lacks}"));
+        let tags = TagSet::canonical(UserId::NIL, [&tags]);
+        let step = Reason::Draining { daemon: daemon(), daemons: 1 }.next_step(&tags);
+        assert!(step.ends_with(start), "{step}");
+    }
+}
