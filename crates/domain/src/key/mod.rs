@@ -123,6 +123,7 @@ mod tests {
     fn key_1_forty_three_letters_and_digits() {
         let key = new_provisioner_key(counter());
         assert!(is_provisioner_key(key.expose()));
+        assert!(!is_provisioner_key(&key.expose()[1..]) && !is_provisioner_key("a-token"));
         assert!(key.expose().bytes().all(|byte| byte.is_ascii_alphanumeric()));
     }
 

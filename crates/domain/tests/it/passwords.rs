@@ -47,6 +47,15 @@ fn the_longest_password_counts_characters() {
     assert_eq!(validate(&password(MAX_LENGTH + 1)), Err(Error::TooLong));
 }
 
+/// Four characters of no class make an alphabet of two bits.
+#[test]
+fn a_password_of_exactly_52_bits_is_strong_enough() {
+    let password = |length| "éüñå".chars().cycle().take(length).collect::<String>();
+    assert!(close(entropy_bits(&password(26)), 52.0));
+    assert_eq!(validate(&password(26)), Ok(()));
+    assert_eq!(validate(&password(25)), Err(Error::TooWeak));
+}
+
 proptest! {
     /// Strong is what has 52 bits.
     #[test]
