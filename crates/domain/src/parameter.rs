@@ -381,6 +381,17 @@ mod tests {
         let check = |value: &str, last: Option<&str>| validate(&parameter, value, last).is_ok();
         assert!(check("0", None) && check("5", None));
         assert!(!check("-1", None) && !check("6", None) && !check("x", None) && !check("1.5", None));
+        let one_bound = |min, max, monotonic: &str| {
+            let (validation_min, validation_max) = (min, max);
+            let validation_monotonic = monotonic.to_owned();
+            let definition =
+                Definition { validation_min, validation_max, validation_monotonic, ..definition("number") };
+            ["-1", "6", "1.5"].map(|value| validate(&definition, value, Some("6")).is_ok())
+        };
+        assert_eq!(one_bound(Some(0), None, ""), [false, true, false]);
+        assert_eq!(one_bound(None, Some(5), ""), [true, false, false]);
+        assert_eq!(one_bound(None, None, "increasing"), [false, true, false]);
+        assert_eq!(one_bound(None, None, "decreasing"), [true, true, false]);
         let mut rising = parameter.clone();
         rising.validation_monotonic = "increasing".to_owned();
         assert!(validate(&rising, "3", Some("3")).is_ok() && validate(&rising, "2", Some("3")).is_err());

@@ -51,6 +51,30 @@ impl LifecycleState {
 mod tests {
     use super::*;
 
+    /// In the order in which an agent passes through them.
+    #[test]
+    fn every_state_has_its_word() {
+        use LifecycleState::{
+            Created, Off, Ready, ShutdownError, ShutdownTimeout, ShuttingDown, StartError, StartTimeout,
+            Starting,
+        };
+        let words = [
+            (Created, "created"),
+            (Starting, "starting"),
+            (StartTimeout, "start_timeout"),
+            (StartError, "start_error"),
+            (Ready, "ready"),
+            (ShuttingDown, "shutting_down"),
+            (ShutdownTimeout, "shutdown_timeout"),
+            (ShutdownError, "shutdown_error"),
+            (Off, "off"),
+        ];
+        assert!(words.is_sorted_by_key(|(state, _)| *state));
+        for (state, word) in words {
+            assert_eq!(state.as_str(), word);
+        }
+    }
+
     #[test]
     fn the_start_ends_well_with_an_error_or_out_of_time() {
         use LifecycleState::{

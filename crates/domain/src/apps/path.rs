@@ -95,6 +95,16 @@ mod tests {
     }
 
     #[test]
+    fn paths_that_begin_like_those_of_users() {
+        for path in ["/@ann/dev/apps/web", "/%40ann/dev/terminal", "/@ann", "/@ann/../apps/web"] {
+            assert!(PathAddress::is_one(path), "{path}");
+        }
+        for path in ["/", "/ann", "@ann", "/x/@ann/dev/apps/web", "/%41ann"] {
+            assert!(!PathAddress::is_one(path), "{path}");
+        }
+    }
+
+    #[test]
     fn paths_that_are_not() {
         for path in [
             "/",

@@ -95,6 +95,9 @@ mod tests {
             assert_eq!((&*name.workspace, &*name.user), ("workspace", "user"), "{label}");
             assert_eq!(name.to_string(), label);
         }
+        let label = SubdomainName::of_app("code-server", "dev", "ann");
+        assert_eq!(label, "code-server--dev--ann");
+        assert_eq!(SubdomainName::parse(&label).unwrap().app, "code-server");
         let upper = SubdomainName::parse("APP--Workspace--USER").unwrap();
         assert_eq!(upper.to_string(), "app--workspace--user");
     }

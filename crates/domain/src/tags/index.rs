@@ -251,10 +251,13 @@ mod tests {
             daemons.insert(entry, TagSet::untagged());
             jobs.insert(entry, TagSet::untagged());
             daemons.insert(entry, tags.clone());
+            assert_eq!(daemons.get(entry), Some(&tags));
             jobs.insert(entry, tags);
         }
+        assert!(!daemons.is_empty() && !jobs.is_empty());
         for entry in 0..3 {
             assert!(daemons.remove(entry) && jobs.remove(entry));
+            assert_eq!(daemons.get(entry), None);
         }
         assert!(daemons.is_empty() && daemons.untagged.is_empty() && daemons.pairs.0.is_empty());
         assert!(jobs.is_empty() && jobs.untagged.is_empty());

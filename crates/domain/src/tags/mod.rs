@@ -234,6 +234,7 @@ mod tests {
         let user = UserId::random();
         let owner = user.to_string();
         let organization = TagSet::from_stored(map(&[("scope", "organization"), ("owner", "")]));
+        assert_eq!(TagSet::untagged(), organization);
         let check = |sets: &[BTreeMap<String, String>], want: &TagSet| {
             assert_eq!(&TagSet::canonical(user, sets), want, "{sets:?}");
         };

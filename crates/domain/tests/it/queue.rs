@@ -280,6 +280,7 @@ fn turns_alternate_and_an_initiator_who_comes_back_goes_to_the_end() {
     let again = job(10, 2, 0, false);
     fair.enqueue(&job(9, 0, 0, false));
     fair.enqueue(&again);
+    assert_eq!((fair.len(), fair.is_empty()), (2, false));
     fair.acquire(|_| true);
     assert_eq!(fair.acquire(|_| true), Some(again.id));
     assert!(fair.is_empty());

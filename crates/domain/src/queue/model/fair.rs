@@ -210,3 +210,18 @@ impl<S: Copy + Ord> FairQueue<S> {
         self.sub_queues.is_empty()
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_initiator_with_a_lower_turn_is_served_once_more_while_it_has_jobs() {
+        let position = |turn, waiting| fair_position(5, 3, [InitiatorLoad { turn, waiting }]);
+        assert_eq!((position(4, 9), position(5, 9), position(6, 9)), (3 + 3, 3 + 2, 3 + 2));
+        assert_eq!((position(4, 1), position(6, 1), position(4, 0)), (3 + 1, 3 + 1, 3));
+        assert_eq!(fair_position(5, 3, []), 3);
+        let both = [4, 6].map(|turn| InitiatorLoad { turn, waiting: 9 });
+        assert_eq!(fair_position(5, 1, both), 1 + 1, "the first job waits for none with a higher turn");
+    }
+}
