@@ -38,6 +38,7 @@ impl fmt::Debug for JournalPiece {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::messages::provisionerext::v1::journal_piece::Piece;
 
     #[test]
     fn neither_token_nor_session_is_printed() {
@@ -45,5 +46,7 @@ mod tests {
         let text = format!("{:?}", AttachRequest { session: "versteckt".into(), jobs: vec![job] });
         assert!(text.contains("next_sequence: 3"), "{text}");
         assert!(!text.contains("geheim") && !text.contains("versteckt"), "{text}");
+        let piece = JournalPiece { piece: Some(Piece::Data("geheim".into())) };
+        assert_eq!(format!("{piece:?}"), "JournalPiece { .. }");
     }
 }
