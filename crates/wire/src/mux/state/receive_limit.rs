@@ -71,9 +71,9 @@ impl ReceiveLimit {
         self.retry_at
     }
 
-    /// Whether that instant is over.
-    pub(super) fn expire(&mut self, now: Instant) -> bool {
-        self.retry_at.take_if(|at| *at <= now).is_some()
+    /// Forgets that instant when it is over. What the timer wakes asks [`is_full`](Self::is_full) again.
+    pub(super) fn expire(&mut self, now: Instant) {
+        self.retry_at.take_if(|at| *at <= now);
     }
 }
 
@@ -95,9 +95,11 @@ mod tests {
         assert!(limit.is_full());
         let at = limit.deadline().unwrap();
         assert_eq!(at, Instant::now() + RETRY_INTERVAL);
-        assert!(!limit.expire(at - Duration::from_millis(1)) && limit.deadline() == Some(at));
+        limit.expire(at - Duration::from_millis(1));
+        assert_eq!(limit.deadline(), Some(at));
         drop(other);
-        assert!(limit.expire(at) && limit.deadline().is_none());
+        limit.expire(at);
+        assert_eq!(limit.deadline(), None);
         assert!(!limit.is_full() && limit.deadline().is_none());
         assert_eq!(budget.used(), RESERVATION_STEP);
         limit.add(1);

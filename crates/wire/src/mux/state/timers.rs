@@ -29,7 +29,7 @@ impl State {
 
     /// Applies the timeouts that are over.
     pub(in crate::mux) fn expire(&mut self, now: Instant) -> Result<(), Error> {
-        self.read_again |= self.unread.expire(now);
+        self.unread.expire(now);
         while self.closing.front().is_some_and(|(at, _)| *at <= now) {
             let Some((_, id)) = self.closing.pop_front() else { break };
             let Some(entry) = self.streams.get_mut(&id) else { continue };
