@@ -78,8 +78,11 @@ pub(crate) async fn require_newest(
     database: &Database,
     counters: &std::sync::Arc<Counters>,
 ) -> Result<(), Error> {
-    let mut tx = database.connect(Access::Read, counters).await?;
-    let found = match applied(&mut tx, MIGRATIONS).await {
+    let read = async {
+        let mut tx = database.connect(Access::Read, counters).await?;
+        applied(&mut tx, MIGRATIONS).await
+    };
+    let found = match read.await {
         // The file is not a SQLite database.
         Err(Error::Refused { .. }) => 0,
         found => found?,

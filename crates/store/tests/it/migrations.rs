@@ -10,6 +10,7 @@ on_both_engines!(
     a_newer_database_is_refused,
     a_changed_migration_is_refused,
     both_engines_have_the_same_tables,
+    a_command_that_inspects_needs_the_newest_schema,
 );
 
 async fn the_second_start_changes_nothing(fixture: Fixture) {
@@ -126,4 +127,48 @@ async fn the_file_belongs_to_its_owner_alone() {
         assert_eq!(mode & 0o777, 0o600, "{name}");
     }
     drop(store);
+}
+
+async fn a_command_that_inspects_needs_the_newest_schema(fixture: Fixture) {
+    let config = Config::new(fixture.database().location.clone());
+    let default = organizations::get_default(&mut fixture.store.reader().await.unwrap()).await.unwrap();
+    let store = Store::open_existing(&config).await.unwrap();
+    assert_eq!(organizations::get_default(&mut store.reader().await.unwrap()).await.unwrap(), default);
+    store.close().await;
+    let files = std::fs::read_dir(concat!(env!("CARGO_MANIFEST_DIR"), "/src/migrations")).unwrap();
+    let numbered =
+        files.filter(|file| file.as_ref().unwrap().file_name().to_string_lossy().starts_with("00"));
+    let newest = i64::try_from(numbered.count()).unwrap();
+    for (removed, expected) in [(newest, newest - 1), (newest - 1, newest - 2)] {
+        let script = format!("delete from schema_migrations where version = {removed}");
+        fixture.database().execute(&script).await;
+        let refused = Store::open_existing(&config).await.err().unwrap();
+        assert!(
+            matches!(refused, Error::SchemaTooOld { found, known } if (found, known) == (expected, newest)),
+            "{refused:?}"
+        );
+        assert!(refused.to_string().contains("start `coder server` of this release"), "{refused}");
+    }
+    fixture.database().execute("delete from schema_migrations").await;
+    let refused = Store::open_existing(&config).await.err().unwrap();
+    assert!(matches!(refused, Error::DatabaseMissing), "{refused:?}");
+    fixture.database().execute("drop table schema_migrations").await;
+    let refused = Store::open_existing(&config).await.err().unwrap();
+    assert!(matches!(refused, Error::DatabaseMissing), "{refused:?}");
+}
+
+#[tokio::test]
+async fn a_command_that_inspects_makes_no_file() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("coder.db");
+    let config = Config::new(coder_store::Location::Sqlite(path.clone()));
+    for content in [None, Some(""), Some("no database, though it is longer than a header of SQLite would be")]
+    {
+        if let Some(content) = content {
+            std::fs::write(&path, content).unwrap();
+        }
+        let refused = Store::open_existing(&config).await.err().unwrap();
+        assert!(matches!(refused, Error::DatabaseMissing), "{content:?}: {refused:?}");
+        assert_eq!(std::fs::read_to_string(&path).ok().as_deref(), content);
+    }
 }
