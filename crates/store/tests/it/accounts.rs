@@ -471,6 +471,42 @@ async fn nul_characters_are_replaced(fixture: Fixture) {
     tx.commit().await.unwrap();
 }
 
+/// Earlier releases stored long files in one row.
+#[tokio::test]
+async fn a_long_file_in_one_row_is_read_part_by_part() {
+    const PART: usize = files::PART_BYTES;
+    let fixture = Fixture::sqlite().await;
+    let mut tx = fixture.store.begin().await.unwrap();
+    let (short, _) = store_file(&mut tx, fixture.user, b"", 1).await;
+    tx.commit().await.unwrap();
+    for size in [PART - 1, PART, PART + 1, 2 * PART, 2 * PART + 9] {
+        let content: Vec<u8> = (0..size).map(|byte| u8::try_from(byte % 251).unwrap()).collect();
+        let mut tx = fixture.store.begin().await.unwrap();
+        let (file, _) = store_file(&mut tx, fixture.user, &content, 1).await;
+        tx.commit().await.unwrap();
+        let script = format!(
+            "update files set in_parts = false, data = x'{}' where id = '{}'",
+            content.iter().map(|byte| format!("{byte:02x}")).collect::<String>(),
+            file.id
+        );
+        fixture.database().execute(&script).await;
+        let mut tx = fixture.store.reader().await.unwrap();
+        let file = files::find(&mut tx, file.id).await.unwrap().unwrap();
+        assert!(!file.in_parts);
+        for (position, part) in (0..).zip(content.chunks(PART)) {
+            assert!(files::get_part(&mut tx, &file, position).await.unwrap() == part, "{position} of {size}");
+        }
+        let after = i64::try_from(size.div_ceil(PART)).unwrap();
+        for position in [after, after + 1, i64::MAX, -1, i64::MIN] {
+            let missing = files::get_part(&mut tx, &file, position).await.unwrap_err();
+            assert!(missing.is_not_found(), "{position} of {size}");
+        }
+        assert!(files::get_data(&mut tx, file.id).await.unwrap() == content);
+    }
+    let mut tx = fixture.store.reader().await.unwrap();
+    assert!(files::get_part(&mut tx, &short, 0).await.unwrap().is_empty(), "an empty file has one part");
+}
+
 #[tokio::test]
 async fn an_empty_store_has_no_first_user() {
     let database = coder_store::testing::sqlite();
