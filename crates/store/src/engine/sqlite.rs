@@ -356,4 +356,121 @@ mod tests {
             }
         }
     }
+
+    /// The settings that decide what is kept after a crash, what readers may do, and what stays on free pages.
+    #[test]
+    fn connections_have_the_settings_of_their_use() {
+        let folder = tempfile::tempdir().expect("a folder");
+        let path = folder.path().join("coder.db");
+        for durable in [false, true] {
+            let config = Config { durable, ..Config::new(crate::Location::Sqlite(path.clone())) };
+            let database = SqliteDatabase::new(&path, &config, OpenMode::CreateIfMissing);
+            for access in [Access::Transaction, Access::Autocommit, Access::Read] {
+                let conn = database.connect(access).expect("a connection");
+                let reads = access == Access::Read;
+                let number = |name: &str| -> i64 {
+                    conn.pragma_query_value(None, name, |row| row.get(0)).expect("a number")
+                };
+                let mode: String =
+                    conn.pragma_query_value(None, "journal_mode", |row| row.get(0)).expect("a text");
+                assert_eq!(mode, "wal");
+                for (name, value) in [
+                    ("synchronous", if durable { 2 } else { 1 }),
+                    ("foreign_keys", 1),
+                    ("query_only", i64::from(reads)),
+                    ("cache_size", if reads { -1024 } else { -4096 }),
+                    ("secure_delete", i64::from(!reads)),
+                    ("busy_timeout", 5000),
+                ] {
+                    assert_eq!(number(name), value, "{name} of {access:?}");
+                }
+                if !reads {
+                    assert_eq!(number("wal_autocheckpoint"), WAL_PAGES);
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn a_file_is_made_by_a_writer_that_may_and_by_nobody_else() {
+        let folder = tempfile::tempdir().expect("a folder");
+        for (open_mode, access, makes) in [
+            (OpenMode::Existing, Access::Read, false),
+            (OpenMode::Existing, Access::Autocommit, false),
+            (OpenMode::CreateIfMissing, Access::Read, false),
+            (OpenMode::CreateIfMissing, Access::Autocommit, true),
+        ] {
+            let path = folder.path().join("coder.db");
+            let config = Config::new(crate::Location::Sqlite(path.clone()));
+            let database = SqliteDatabase::new(&path, &config, open_mode);
+            assert_eq!(database.connect(access).is_ok(), makes, "{open_mode:?} {access:?}");
+            assert_eq!(path.exists(), makes, "{open_mode:?} {access:?}");
+        }
+    }
+
+    #[test]
+    fn errors_say_what_the_caller_can_do() {
+        let classified = |extended_code: i32, message: &str| {
+            let error = rusqlite::ffi::Error::new(extended_code);
+            let failure = classify("t.X", rusqlite::Error::SqliteFailure(error, Some(message.to_owned())));
+            assert!(!failure.conflicted, "there is one writer");
+            failure.error
+        };
+        for code in [2067, 1555] {
+            let error = classified(code, "UNIQUE constraint failed: users.id, users.name_lower");
+            assert!(error.is_conflict_on("users", "name_lower"), "{error:?}");
+            assert!(!error.is_conflict_on("users", "id") && !error.is_conflict_on("keys", "name_lower"));
+        }
+        let error = classified(2067, "UNIQUE constraint failed: index 'names'");
+        assert!(matches!(error, Error::Conflict { .. }), "{error:?}");
+        assert!(matches!(classified(787, ""), Error::Reference(_)));
+        for code in [13, 778, 4874] {
+            let error = classified(code, "");
+            assert!(matches!(error, Error::DiskFull(_)) && error.is_retryable(), "{code}: {error:?}");
+        }
+        for (code, what) in [
+            (5, "another process"),
+            (6, "another process"),
+            (266, "read or written"),
+            (14, "read or written"),
+        ] {
+            let error = classified(code, "");
+            assert!(error.is_retryable() && error.to_string().contains(what), "{code}: {error}");
+        }
+        for code in [1, 11, 1299] {
+            let error = classified(code, "");
+            assert!(matches!(error, Error::Refused { statement: "t.X", .. }), "{code}: {error:?}");
+            assert!(!error.is_retryable() && !error.is_not_found());
+        }
+        let failure = classify("t.X", rusqlite::Error::InvalidQuery);
+        assert!(matches!(failure.error, Error::Refused { .. }));
+    }
+
+    /// The thread's other task runs only when it is moved away.
+    #[test]
+    fn large_values_do_not_delay_the_other_tasks_of_a_thread() {
+        let runtime =
+            tokio::runtime::Builder::new_multi_thread().worker_threads(1).build().expect("a runtime");
+        let text = |length| Value::Text("x".repeat(length));
+        for (values, moves) in [
+            (vec![], false),
+            (vec![text(LARGE_VALUE_BYTES)], false),
+            (vec![text(LARGE_VALUE_BYTES + 1)], true),
+            (vec![text(LARGE_VALUE_BYTES), Value::Int(i64::MAX), Value::Bool(true)], false),
+            (vec![text(LARGE_VALUE_BYTES / 2), Value::Bytes(vec![0; LARGE_VALUE_BYTES / 2])], false),
+            (vec![text(LARGE_VALUE_BYTES / 2), Value::Bytes(vec![0; LARGE_VALUE_BYTES / 2 + 1])], true),
+        ] {
+            let task = runtime.spawn(async move {
+                let (ran, heard) = std::sync::mpsc::channel();
+                tokio::spawn(async move { ran.send(()).is_ok() });
+                let patience = Duration::from_millis(if moves { 60_000 } else { 20 });
+                off_worker(&values, || heard.recv_timeout(patience).is_ok())
+            });
+            assert_eq!(runtime.block_on(task).expect("no panic"), moves);
+        }
+        // A runtime of one thread has no other thread to which they could move.
+        let runtime = tokio::runtime::Builder::new_current_thread().build().expect("a runtime");
+        assert_eq!(runtime.block_on(async { off_worker(&[text(LARGE_VALUE_BYTES + 1)], || 7) }), 7);
+        assert_eq!(off_worker(&[text(LARGE_VALUE_BYTES + 1)], || 7), 7);
+    }
 }
