@@ -173,4 +173,59 @@ mod tests {
         assert_eq!(unchanged("invalid input syntax for type bigint: \"unchanged 12\""), Some(12));
         assert_eq!(unchanged("invalid input syntax for type bigint: \"\""), None);
     }
+
+    #[test]
+    fn the_numbers_of_parameters_grow_by_those_before() {
+        for (text, offset, expected) in [
+            ("", 5, ""),
+            ("no parameter", 5, "no parameter"),
+            ("$1", 0, "$1"),
+            ("$1", 5, "$6"),
+            ("a = $1 and b = $23.", 7, "a = $8 and b = $30."),
+            ("$1$2 $", 1, "$2$3 $"),
+            ("json_extract($2, '$.name')", 3, "json_extract($5, '$.name')"),
+            ("'$.a' '$' $9", 1, "'$.a' '$' $10"),
+        ] {
+            assert_eq!(renumber(text, offset), expected);
+        }
+        let three = text(&[part(&END, true), part(&OTHER, true), part(&END, false)]);
+        assert_eq!(
+            three,
+            "with part_0 as (update things set name = $2 where id = $1 returning 1) \
+             , part_1 as (delete from others where id = $3 or id = $4 returning 1) \
+             , part_2 as (update things set name = $6 where id = $5 returning 1) \
+             select cast(case when (select count(*) from part_0) > 0 then '1' else 'unchanged 0' end as bigint) as part_0 \
+             , cast(case when (select count(*) from part_1) > 0 then '1' else 'unchanged 1' end as bigint) as part_1 \
+             , (select count(*) from part_2) as part_2 "
+        );
+    }
+
+    #[test]
+    fn the_table_of_a_statement_is_the_one_it_changes() {
+        for (statement, table, is_plain) in [
+            (&INSERT, "things", true),
+            (&PUT, "things", false),
+            (&END, "things", false),
+            (&OTHER, "others", false),
+        ] {
+            assert_eq!(target(statement), table, "{}", statement.name);
+            assert_eq!(is_plain_insert(statement), is_plain, "{}", statement.name);
+        }
+    }
+
+    #[test]
+    fn a_merged_text_is_made_for_each_sequence_of_statements() {
+        let texts = MergedTexts::default();
+        let groups = [
+            [part(&END, true), part(&OTHER, false)],
+            [part(&END, false), part(&OTHER, false)],
+            [part(&OTHER, false), part(&END, true)],
+        ];
+        let made: Vec<_> = groups.iter().map(|group| texts.get(group)).collect();
+        for (group, made) in groups.iter().zip(&made) {
+            assert_eq!(**made, *text(group));
+            assert!(Arc::ptr_eq(made, &texts.get(group)), "it is kept");
+        }
+        assert!(made[0] != made[1] && made[0] != made[2]);
+    }
 }

@@ -43,4 +43,25 @@ fn forks_stay_within_their_budget() {
     let forked: Vec<_> =
         coder_store::all_statements().into_iter().filter(|s| s.is_forked()).map(|s| s.name()).collect();
     assert!(forked.len() <= 10, "{forked:?}");
+    assert!(forked.contains(&"schema_migrations.TABLE_EXISTS"), "{forked:?}");
+}
+
+#[test]
+fn statements_have_a_name_and_a_text() {
+    let all = coder_store::all_statements();
+    assert!(all.len() > 400, "{}", all.len());
+    // Merged statements are found by the names of their parts.
+    let changes: Vec<_> = all.iter().filter(|one| !one.postgres().starts_with("select")).collect();
+    let names: std::collections::BTreeSet<_> = changes.iter().map(|one| one.name()).collect();
+    assert_eq!(names.len(), changes.len());
+    for statement in all {
+        let (table, name) = statement.name().split_once('.').unwrap();
+        assert!(
+            !table.is_empty() && name.chars().all(|c| c.is_ascii_uppercase() || "_0123456789".contains(c))
+        );
+        for text in [statement.sqlite(), statement.postgres()] {
+            let verb = text.split_whitespace().next().unwrap();
+            assert!(["select", "insert", "update", "delete", "with"].contains(&verb), "{text}");
+        }
+    }
 }
