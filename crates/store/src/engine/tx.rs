@@ -475,3 +475,88 @@ impl Drop for Tx {
         }
     }
 }
+
+#[cfg(all(test, feature = "testing"))]
+mod tests {
+    use jiff::Timestamp;
+
+    use super::*;
+    use crate::{Config, Store, finish_attempt, settings, testing};
+
+    async fn store() -> (Store, testing::TestDatabase) {
+        let database = testing::sqlite();
+        let config = Config::new(database.location.clone());
+        (Store::open(&config, Timestamp::UNIX_EPOCH).await.unwrap(), database)
+    }
+
+    #[tokio::test]
+    async fn a_transaction_that_always_conflicts_runs_five_times() {
+        let (store, _database) = store().await;
+        let (mut attempt, mut runs) = (1, 0);
+        let outcome = loop {
+            runs += 1;
+            assert!(runs < 10, "it never ends");
+            let mut tx = store.begin().await.unwrap();
+            tx.state = TxState::Failed { conflicted: true };
+            let failed = Err::<(), _>(Error::NotFound { table: "users" });
+            if let Some(outcome) = finish_attempt(tx, failed, &mut attempt).await {
+                break outcome;
+            }
+        };
+        assert!(outcome.unwrap_err().is_not_found());
+        assert_eq!(runs, 5);
+    }
+
+    #[tokio::test]
+    async fn effects_run_after_the_commit_alone() {
+        let (store, _database) = store().await;
+        let (told, heard) = std::sync::mpsc::channel();
+        let effect = |text: &'static str| {
+            let told = told.clone();
+            move || told.send(text).unwrap()
+        };
+        let mut tx = store.begin().await.unwrap();
+        assert!(tx.is_transaction());
+        tx.after_commit(effect("committed"));
+        settings::update(&mut tx, "a", "1").await.unwrap();
+        assert!(heard.try_recv().is_err(), "not yet");
+        tx.commit().await.unwrap();
+        assert_eq!(heard.try_recv(), Ok("committed"));
+        let mut tx = store.begin().await.unwrap();
+        tx.after_commit(effect("rolled back"));
+        tx.rollback().await;
+        for (tx, text) in [(store.single().await, "single"), (store.reader().await, "reader")] {
+            let mut tx = tx.unwrap();
+            assert!(!tx.is_transaction());
+            tx.after_commit(effect(text));
+            assert_eq!(heard.try_recv(), Ok(text), "at once");
+        }
+    }
+
+    #[tokio::test]
+    async fn statements_and_round_trips_are_counted() {
+        let (store, _database) = store().await;
+        let before = store.statement_counts();
+        let mut tx = store.single().await.unwrap();
+        settings::find(&mut tx, "a").await.unwrap();
+        settings::update(&mut tx, "a", "1").await.unwrap();
+        tx.commit().await.unwrap();
+        let single = store.statement_counts();
+        assert_eq!((single.work - before.work, single.round_trips - before.round_trips), (2, 2));
+        let mut tx = store.begin().await.unwrap();
+        settings::update(&mut tx, "a", "2").await.unwrap();
+        tx.commit().await.unwrap();
+        let transaction = store.statement_counts();
+        let counted = (transaction.work - single.work, transaction.round_trips - single.round_trips);
+        assert_eq!(counted, (1, 3), "with its begin and its commit");
+        let mut tx = store.begin().await.unwrap();
+        crate::changes::find_last(&mut tx).await.unwrap();
+        crate::jobs::requirements::list(&mut tx).await.unwrap();
+        let purposes = store.statement_counts();
+        assert_eq!(purposes.work, transaction.work);
+        assert_eq!(
+            (purposes.heartbeats - transaction.heartbeats, purposes.claims - transaction.claims),
+            (1, 1)
+        );
+    }
+}

@@ -33,14 +33,17 @@ async fn a_dropped_transaction_leaves_nothing(fixture: Fixture) {
 }
 
 async fn a_failed_body_leaves_nothing(fixture: Fixture) {
+    let mut runs = 0;
     let failed = fixture
         .store
         .write(async |tx| {
+            runs += 1;
             settings::update(tx, "a", "1").await?;
             Err::<(), _>(Error::NotFound { table: "users" })
         })
         .await;
     assert!(failed.unwrap_err().is_not_found());
+    assert_eq!(runs, 1, "nobody else was the reason");
     assert_eq!(value(&fixture.store, "a").await, None);
 }
 
