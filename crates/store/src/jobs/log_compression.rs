@@ -48,6 +48,16 @@ mod tests {
     }
 
     #[test]
+    fn a_text_is_compressed_from_a_length_on() {
+        for (length, is_compressed) in
+            [(0, false), (MIN_COMPRESSED_BYTES - 1, false), (MIN_COMPRESSED_BYTES, true)]
+        {
+            let (lines, packed) = compress("x".repeat(length));
+            assert_eq!((lines.is_empty(), packed.is_some()), (length == 0 || is_compressed, is_compressed));
+        }
+    }
+
+    #[test]
     fn broken_bytes_are_an_error_and_endless_ones_end() {
         let (_, packed) = compress("x".repeat(1 << 20));
         let packed = packed.unwrap();

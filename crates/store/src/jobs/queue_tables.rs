@@ -177,7 +177,21 @@ pub(crate) async fn clean_up(tx: &mut Tx, job: JobId, now: Timestamp) -> Result<
 
 #[cfg(test)]
 mod tests {
+    use proptest::prelude::*;
+
     use super::*;
+
+    proptest! {
+        /// The statements of `queue.rs` and of the check divide by the same numbers.
+        #[test]
+        fn a_bucket_of_a_level_holds_64_of_the_level_below(micros in -1_i64 << 50..1 << 50) {
+            let at = Timestamp::from_microsecond(micros).unwrap();
+            prop_assert_eq!(bucket(at, 1), micros.div_euclid(1 << 20));
+            for level in 1..LEVELS {
+                prop_assert_eq!(bucket(at, level + 1), bucket(at, level).div_euclid(64));
+            }
+        }
+    }
 
     #[test]
     fn each_class_has_its_own_turns_whatever_the_clock_says() {
