@@ -1,6 +1,7 @@
 //! The engine suite: every test is written once and runs on SQLite and on Postgres.
 #![expect(clippy::unwrap_used, reason = "tests")]
 
+mod account_records;
 mod accounts;
 mod agents;
 mod check;
