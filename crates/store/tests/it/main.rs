@@ -8,6 +8,7 @@ mod check;
 mod claim;
 mod corrupt_rows;
 mod crash;
+mod daemon_connections;
 mod daemons;
 mod encryption;
 mod fair_order;
