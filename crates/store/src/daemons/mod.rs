@@ -547,4 +547,27 @@ mod tests {
             );
         }
     }
+
+    #[test]
+    fn a_daemon_was_seen_by_its_heartbeat_or_is_connected() {
+        let second = |second| Timestamp::from_second(second).unwrap();
+        let [here, elsewhere] = [1, 2].map(|number| DaemonId(Uuid::from_u128(number)));
+        let connected = ConnectedDaemons { daemons: vec![here], ..ConnectedDaemons::default() };
+        let lately = Liveness { since: second(10), until: second(20), connected };
+        for (id, last_seen, left_at, expected) in [
+            (elsewhere, None, None, false),
+            (elsewhere, Some(9), None, false),
+            (elsewhere, Some(10), None, true),
+            (elsewhere, Some(20), Some(20), true),
+            (elsewhere, Some(21), None, false),
+            (here, None, None, true),
+            (here, Some(9), None, true),
+            (here, Some(21), None, true),
+            (here, Some(15), Some(15), true),
+            (here, Some(9), Some(9), false),
+        ] {
+            let found = lately.has(id, last_seen.map(second), left_at.map(second), "");
+            assert_eq!(found, expected, "{id} {last_seen:?} {left_at:?}");
+        }
+    }
 }
