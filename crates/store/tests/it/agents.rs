@@ -23,7 +23,7 @@ on_both_engines!(
     the_newest_agent_of_a_token_counts,
 );
 
-async fn new_agent(fixture: &Fixture, job: JobId, token: &str, now: i64) -> Agent {
+pub(crate) async fn new_agent(fixture: &Fixture, job: JobId, token: &str, now: i64) -> Agent {
     let resource = Resource {
         id: ResourceId::random(),
         job_id: job,

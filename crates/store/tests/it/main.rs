@@ -3,6 +3,7 @@
 
 mod account_records;
 mod accounts;
+mod agent_records;
 mod agents;
 mod check;
 mod claim;
