@@ -5,6 +5,7 @@ mod account_records;
 mod accounts;
 mod agent_records;
 mod agents;
+mod build_records;
 mod check;
 mod claim;
 mod corrupt_rows;
