@@ -16,6 +16,7 @@ mod encryption;
 mod fair_order;
 mod fixture;
 mod job_lifecycle;
+mod job_records;
 mod jobs;
 mod journals;
 mod keys;
