@@ -30,6 +30,7 @@ mod reap;
 mod schedules;
 mod secret_columns;
 mod statements;
+mod template_records;
 mod templates;
 mod transactions;
 mod workspaces;
