@@ -12,6 +12,7 @@ mod corrupt_rows;
 mod crash;
 mod daemon_connections;
 mod daemons;
+mod deployment;
 mod encryption;
 mod fair_order;
 mod fixture;
