@@ -115,3 +115,77 @@ pub(crate) fn log_hidden_home_files(home: &JobHome) {
         });
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use std::os::unix::fs::PermissionsExt as _;
+    use std::path::Path;
+    use std::time::SystemTime;
+
+    use super::*;
+    use crate::job::workdir::WorkDir;
+
+    /// A daemon whose directories lie in `dir`.
+    fn daemon(dir: &Path, name: &str, level: IsolationLevel) -> SandboxConfig {
+        let cache = dir.join(name);
+        std::fs::create_dir_all(&cache).unwrap();
+        let support = IsolationSupport { level, ..IsolationSupport::default() };
+        let registry = DaemonRegistry::locate(Some(&dir.join("registry")));
+        SandboxConfig { support, cache, registry, ..SandboxConfig::default() }
+    }
+
+    #[test]
+    fn jobs_of_others_may_see_a_daemon_that_was_not_registered_before() {
+        let dir = tempfile::tempdir().unwrap();
+        for (name, level, new) in [
+            ("one", IsolationLevel::Full, true),
+            ("one", IsolationLevel::Full, false),
+            ("two", IsolationLevel::Directories, true),
+            ("three", IsolationLevel::None, false),
+        ] {
+            let daemon = daemon(dir.path(), name, level);
+            assert_eq!(register(IsolationMode::Auto, &daemon).unwrap(), new, "{name} {level}");
+            assert!(daemon.registry.read().into_hidden().any(|path| path == daemon.cache), "{name}");
+        }
+    }
+
+    #[test]
+    fn a_registry_that_others_can_write_to_is_refused_where_isolation_is_required() {
+        let dir = tempfile::tempdir().unwrap();
+        let registry = dir.path().join("registry");
+        std::fs::create_dir(&registry).unwrap();
+        std::fs::set_permissions(&registry, std::fs::Permissions::from_mode(0o777)).unwrap();
+        let daemon = daemon(dir.path(), "one", IsolationLevel::Full);
+        assert!(!register(IsolationMode::Auto, &daemon).unwrap());
+        let refused = register(IsolationMode::Required, &daemon);
+        assert!(
+            matches!(&refused, Err(RunError::Registry(reason)) if reason.contains("its mode is 0777")),
+            "{refused:?}"
+        );
+        assert!(registry.read_dir().unwrap().next().is_none(), "nothing is written to it");
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn jobs_of_others_are_waited_for_where_isolation_is_required() {
+        let dir = tempfile::tempdir().unwrap();
+        let other = daemon(dir.path(), "other", IsolationLevel::Full);
+        let own = daemon(dir.path(), "own", IsolationLevel::Full);
+        for daemon in [&other, &own] {
+            register(IsolationMode::Required, daemon).unwrap();
+        }
+        let create = |daemon: &SandboxConfig| {
+            WorkDir::create(&daemon.cache.join("work"), SystemTime::UNIX_EPOCH).unwrap()
+        };
+        let (own_job, jobs) = (create(&own), [create(&other), create(&other)]);
+        wait_for_jobs_of_peers(IsolationMode::Auto, &own).await;
+        let waiting = wait_for_jobs_of_peers(IsolationMode::Required, &own);
+        tokio::pin!(waiting);
+        for job in jobs {
+            let early = tokio::time::timeout(POLL_INTERVAL * 3, &mut waiting).await;
+            assert!(early.is_err(), "a job of the other daemon is running");
+            drop(job);
+        }
+        waiting.await;
+        drop(own_job);
+    }
+}

@@ -288,6 +288,21 @@ mod tests {
         }
     }
 
+    #[test]
+    fn the_log_says_what_was_skipped() {
+        for (kind, words) in [
+            (Kind::Symlink, "symbolic link"),
+            (Kind::Link, "hard link"),
+            (Kind::Char, "device"),
+            (Kind::Block, "device"),
+            (Kind::Fifo, "named pipe"),
+            (Kind::GNUSparse, "sparse file"),
+            (Kind::XHeader, "special entry"),
+        ] {
+            assert_eq!(describe(kind), words);
+        }
+    }
+
     /// An archive at the limit unpacks; one beyond it does not.
     fn bounds(at: &[(&str, Kind, &[u8])], beyond: &[(&str, Kind, &[u8])], wanted: &[&str]) {
         let dir = tempfile::tempdir().unwrap();

@@ -241,6 +241,36 @@ mod tests {
         assert!(folder.symlink_metadata().unwrap().is_dir() && home.path().join(".terraformrc").exists());
     }
 
+    /// It would be missing without a word.
+    #[test]
+    fn a_link_that_cannot_be_made_is_an_error() {
+        let (home, job) = (person(), tempfile::tempdir().unwrap());
+        let list = variables(&[("HOME", home.path())]);
+        let listed = [".kube", ".kube/config"].map(PathBuf::from);
+        let mut made = JobHome::from_environment(list.iter(), &listed, false);
+        assert_eq!(made.exposed().len(), 2);
+        made.create(job.path()).unwrap();
+        assert!(job.path().join(FOLDER).join(".kube/config").exists(), "by the link to what it lies in");
+        made.exposed.push(home.path().join("no\0name"));
+        assert_eq!(made.create(job.path()).unwrap_err().kind(), std::io::ErrorKind::InvalidInput);
+    }
+
+    #[test]
+    fn a_path_is_visible_with_what_is_above_and_below_it() {
+        let home = person();
+        let list = variables(&[("HOME", home.path())]);
+        let made = JobHome::from_environment(list.iter(), &[PathBuf::from(".kube/config")], true);
+        for (path, visible) in [
+            (".kube", true),
+            (".kube/config", true),
+            (".kube/config/below", true),
+            (".kube/other", false),
+            (".aws", false),
+        ] {
+            assert_eq!(made.exposes(&home.path().join(path)), visible, "{path}");
+        }
+    }
+
     #[test]
     fn directory_that_programs_need_is_not_replaced() {
         for home in ["/", "/usr", "/tmp"] {

@@ -104,7 +104,7 @@ pub(crate) struct IsolationSupport {
     /// Why it is not higher; `None` for the highest level, or when isolation was not requested.
     pub reason: Option<String>,
     /// Namespaces require a user namespace.
-    user_namespace: bool,
+    pub(crate) user_namespace: bool,
 }
 
 impl IsolationSupport {
@@ -187,5 +187,43 @@ mod tests {
             assert_eq!(isolation.to_string().parse(), Ok(isolation));
         }
         assert!("full".parse::<IsolationMode>().is_err());
+        for (level, word) in [
+            (IsolationLevel::None, "none"),
+            (IsolationLevel::Directories, "directories"),
+            (IsolationLevel::Full, "full"),
+        ] {
+            assert_eq!((level.as_str(), level.to_string().as_str()), (word, word));
+        }
+    }
+
+    #[test]
+    fn what_the_kernel_permits_is_used_unless_it_is_not_wanted() {
+        let found = IsolationSupport::of(IsolationMode::Required);
+        assert_eq!(IsolationSupport::of(IsolationMode::Auto), found);
+        assert_eq!(&found, probe());
+        assert_eq!(IsolationSupport::of(IsolationMode::None), IsolationSupport::default());
+        assert_eq!(found.level == IsolationLevel::Full, found.reason.is_none());
+    }
+
+    #[test]
+    fn a_provider_of_the_daemon_is_the_first_process_where_terraform_sees_no_other() {
+        for (level, pid) in [
+            (IsolationLevel::None, None),
+            (IsolationLevel::Directories, None),
+            (IsolationLevel::Full, Some(1)),
+        ] {
+            let support = IsolationSupport { level, ..IsolationSupport::default() };
+            let config = SandboxConfig { support, ..SandboxConfig::default() };
+            assert_eq!(config.long_lived_pid(), pid, "{level}");
+        }
+    }
+
+    #[test]
+    fn a_command_may_write_to_the_directory_that_it_is_given() {
+        let (config, groups) = (SandboxConfig::default(), JobCgroups::default());
+        let sandbox = config.for_job(Path::new("/job"), &groups);
+        assert_eq!((sandbox.job, sandbox.writable), (Path::new("/job"), None));
+        let with = sandbox.with_writable(Path::new("/cache/downloads"));
+        assert_eq!((with.job, with.writable), (Path::new("/job"), Some(Path::new("/cache/downloads"))));
     }
 }
