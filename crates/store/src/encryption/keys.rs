@@ -368,6 +368,60 @@ mod tests {
     }
 
     #[test]
+    fn errors_name_the_row_and_a_value_belongs_to_one_row() {
+        let id = uuid::Uuid::from_u128(1);
+        let owners = [
+            (Owner::Build(BuildId(id)), "workspace_build_states", "state", id.to_string()),
+            (Owner::Journal(JobId(id)), "provisioner_job_journals", "state", id.to_string()),
+            (Owner::Link(UserId(id), "github"), "external_auth_links", "tokens", format!("{id} github")),
+            (Owner::Link(UserId(id), "gitlab"), "external_auth_links", "tokens", format!("{id} gitlab")),
+            (Owner::Cell { table: "t", column: "c", id: "7" }, "t", "c", "7".to_owned()),
+            (Owner::Cell { table: "t", column: "d", id: "7" }, "t", "d", "7".to_owned()),
+        ];
+        for (number, (owner, table, column, row)) in owners.iter().enumerate() {
+            let sealed = keys(&[1]).seal(*owner, b"state".to_vec());
+            let missing = keys(&[2]).open(*owner, sealed.clone()).unwrap_err();
+            assert!(
+                matches!(&missing, Error::RowKeyMissing { table: t, id, .. } if t == table && id == row),
+                "{missing:?}"
+            );
+            for (other, (reader, ..)) in owners.iter().enumerate() {
+                assert_eq!(keys(&[1]).open(*reader, sealed.clone()).is_ok(), number == other, "{reader:?}");
+            }
+            let cut = keys(&[1]).open(*owner, sealed[..sealed.len() - 1].to_vec()).unwrap_err();
+            let cut_text = keys(&[1]).open_text(*owner, TEXT_MARK.to_owned()).unwrap_err();
+            for error in [cut, cut_text] {
+                assert!(
+                    matches!(&error, Error::Corrupt { table: t, column: c, id, .. }
+                        if t == table && c == column && id == row),
+                    "{error:?}"
+                );
+            }
+        }
+    }
+
+    #[test]
+    fn keys_are_known_by_their_ids() {
+        let both = keys(&[2, 1]);
+        let [first, second] = [2, 1].map(|number| keys(&[number]).current().unwrap());
+        assert_ne!(first, second);
+        assert_eq!(both.current().as_ref(), Some(&first));
+        assert_eq!(both.cipher(), format!("aes-256-gcm {first}"));
+        assert_eq!(format!("{both:?}"), format!("[{first:?}, {second:?}]"));
+        assert!(both.has(&first) && both.has(&second) && !keys(&[2]).has(&second));
+        assert_eq!(key_name(&both.seal(owner(1), b"state".to_vec())), Some(first));
+        assert_eq!(key_name(b"state"), None);
+        let none = StateKeys::default();
+        assert!(none.is_empty() && !both.is_empty());
+        assert_eq!((none.current(), none.cipher()), (None, String::new()));
+        for (stored, special) in
+            [(MARK, true), (PLAIN, true), (TEXT_MARK.as_bytes(), true), (b"state", false), (b"", false)]
+        {
+            assert_eq!(StateKeys::is_special(stored), special);
+        }
+    }
+
+    #[test]
     fn keys_are_32_bytes_and_never_shown() {
         let good = Secret::new(BASE64_STANDARD.encode([7; KEY_BYTES]));
         let bad = Secret::new(BASE64_STANDARD.encode([7; 31]));

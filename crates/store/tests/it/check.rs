@@ -164,6 +164,10 @@ const BREAKS: &[(&str, &[&str])] = &[
         &["a job's log counters equal its log"],
     ),
     ("update provisioner_job_logs set lines = '[]' where first_id = 1", &["a log row holds the lines it counts"]),
+    (
+        "update provisioner_job_logs set output_bytes = output_bytes + 100 where first_id = 1",
+        &["a job's log counters equal its log", "a log row holds the lines it counts"],
+    ),
     ("update provisioner_job_logs set lines = 'x' where first_id = 1", &["a log row holds the lines it counts"]),
     (
         "update provisioner_jobs set automatic = false, prebuild = true, initiator_id =
@@ -227,4 +231,15 @@ async fn every_broken_invariant_is_reported(fixture: Fixture) {
     }
     assert_eq!(seen, check::invariants().into_iter().collect(), "an invariant without a test");
     assert_eq!(broken(&fixture).await, BTreeSet::new());
+}
+
+#[test]
+fn a_violation_names_its_row_with_what_is_wrong_there() {
+    let violation = |detail: &str| check::Violation {
+        invariant: "build numbers run from 1 without gaps",
+        id: "7".to_owned(),
+        detail: detail.to_owned(),
+    };
+    assert_eq!(violation("").to_string(), "build numbers run from 1 without gaps: 7");
+    assert_eq!(violation("2 builds").to_string(), "build numbers run from 1 without gaps: 7 (2 builds)");
 }

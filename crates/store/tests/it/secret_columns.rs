@@ -379,3 +379,13 @@ async fn a_server_without_the_key_or_with_another_says_so_at_its_start(fixture: 
     fixture.database().execute("update encryption_keys set proof = 'coder2'").await;
     missing(start(&[2]).await, 2);
 }
+
+#[test]
+fn what_may_hold_a_secret_is_shown_without_it() {
+    let metadata = Metadata { key: "token".to_owned(), value: CANARY.to_owned(), sensitive: true };
+    assert_eq!(format!("{metadata:?}"), "Metadata(\"token\", …)");
+    assert_eq!(format!("{:?}", input("build")), "Document(…)");
+    let version = StateVersion { serial: 7, lineage: "l".to_owned(), sha256: Sha256Digest::of("x") };
+    let entry = JournalEntry { version: version.clone(), cipher: String::new(), state: CANARY.into() };
+    assert_eq!(format!("{entry:?}"), format!("JournalEntry {{ version: {version:?}, .. }}"));
+}

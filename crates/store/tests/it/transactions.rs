@@ -148,3 +148,53 @@ async fn a_closed_store_refuses(fixture: Fixture) {
     let again = Store::open(&Config::new(fixture.database().location.clone()), at(0)).await.unwrap();
     assert_eq!(value(&again, "a").await, None);
 }
+
+/// The engine itself may have rolled the transaction back, so that its connection is not used again.
+#[tokio::test]
+async fn a_refused_statement_leaves_no_open_transaction() {
+    let fixture = Fixture::sqlite().await;
+    let trigger = "create trigger refusal before insert on settings when new.key = 'refused'
+        begin select raise(abort, 'never'); end";
+    fixture.database().execute(trigger).await;
+    for end in ["drop", "rollback", "commit"] {
+        let mut tx = fixture.store.begin().await.unwrap();
+        settings::update(&mut tx, "a", end).await.unwrap();
+        let refused = settings::update(&mut tx, "refused", "1").await.unwrap_err();
+        assert!(matches!(refused, Error::Refused { statement: "settings.SET", .. }), "{refused:?}");
+        match end {
+            "drop" => drop(tx),
+            "rollback" => tx.rollback().await,
+            _ => {
+                let lost = tx.commit().await.unwrap_err();
+                assert!(lost.to_string().contains("an earlier statement"), "{lost}");
+            }
+        }
+        assert_eq!(value(&fixture.store, "a").await, None, "{end}");
+        fixture.store.write(async |tx| settings::update(tx, "b", end).await).await.unwrap();
+        assert_eq!(value(&fixture.store, "b").await.as_deref(), Some(end));
+    }
+    let single = settings::update(&mut fixture.store.single().await.unwrap(), "refused", "1").await;
+    assert!(matches!(single, Err(Error::Refused { .. })), "{single:?}");
+    fixture.store.write(async |tx| settings::update(tx, "c", "1").await).await.unwrap();
+}
+
+#[tokio::test]
+async fn closing_moves_the_log_into_the_file() {
+    let fixture = Fixture::sqlite().await;
+    assert_eq!(value(&fixture.store, "a").await, None);
+    let coder_store::Location::Sqlite(path) = &fixture.database().location else { panic!("a file") };
+    let log = path.with_file_name("coder.db-wal");
+    assert!(log.exists());
+    fixture.store.close().await;
+    assert!(!log.exists(), "no connection is open any more");
+}
+
+#[tokio::test]
+async fn at_least_two_connections_are_used() {
+    for (connections, used) in [(0, 2), (1, 2), (2, 2), (7, 7)] {
+        let database = coder_store::testing::sqlite();
+        let config = Config { connections, ..Config::new(database.location.clone()) };
+        let store = Store::open(&config, at(0)).await.unwrap();
+        assert_eq!((store.connections(), store.is_postgres()), (used, false));
+    }
+}
