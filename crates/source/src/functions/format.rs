@@ -208,9 +208,9 @@ impl Verb {
     /// Fills a number up to the width: zeros go behind the sign.
     fn filled(&self, sign: &str, digits: &str, zeros: bool) -> String {
         let missing = self.width.saturating_sub(sign.len() + digits.len());
-        match (self.minus, zeros) {
-            (true, _) => format!("{sign}{digits}{}", " ".repeat(missing)),
-            (false, true) => format!("{sign}{}{digits}", "0".repeat(missing)),
+        match (zeros, self.minus) {
+            (true, _) => format!("{sign}{}{digits}", "0".repeat(missing)),
+            (false, true) => format!("{sign}{digits}{}", " ".repeat(missing)),
             (false, false) => format!("{}{sign}{digits}", " ".repeat(missing)),
         }
     }
@@ -233,7 +233,7 @@ impl Verb {
             Some(precision) => format!("{}{digits}", "0".repeat(precision.saturating_sub(digits.len()))),
             None => digits,
         };
-        Ok(self.filled(&sign, &digits, self.zero && self.precision.is_none()))
+        Ok(self.filled(&sign, &digits, self.zero && !self.minus && self.precision.is_none()))
     }
 
     fn float(&self, letter: char, number: &Number, budget: &Budget) -> Result<String> {
@@ -249,6 +249,7 @@ impl Verb {
             'G' => decimal.general(self.precision, 'E'),
             _ => decimal.general(self.precision, 'e'),
         };
+        // Unlike integers, these get zeros with a minus, too.
         Ok(self.filled(sign, &digits, self.zero))
     }
 }
