@@ -61,10 +61,13 @@ fn parse(text: &str) -> Result<Timestamp> {
         None => rest,
     };
     if !fits(seconds, "0000-00-00T00:00:00")
-        || !(zone == "Z" || fits(zone, "+00:00"))
+        || !(zone == "Z" || fits(zone, "+00:00") && zone[1..3] < *"24")
         || seconds.ends_with("60")
     {
         return wrong();
+    }
+    if seconds >= "9999-12-30" && seconds.parse::<jiff::civil::DateTime>().is_ok() {
+        return unavailable("times this far away are not computed here");
     }
     // Digits beyond nanoseconds do not matter.
     let fraction: String = rest[..rest.len() - zone.len()].chars().take(10).collect();
@@ -108,6 +111,10 @@ fn format(args: &Args<'_>) -> Result<Value> {
                     (Some('\''), Some('\'')) => {
                         out.push('\'');
                         index += 2;
+                        // At the end of the pattern the second quote ends the part, too.
+                        if index == chars.len() {
+                            break;
+                        }
                     }
                     (Some('\''), _) => break,
                     (Some(other), _) => {
