@@ -96,7 +96,14 @@ fn set(args: &Args<'_>) -> Result<Value> {
         return unavailable("patterns with braces, brackets or backslashes are left to Terraform");
     }
     let length = pattern.len();
-    let pattern: Vec<&str> = pattern.split('/').collect();
+    let mut pattern: Vec<&str> = pattern.split('/').filter(|part| !matches!(*part, "" | ".")).collect();
+    if pattern.contains(&"..") {
+        return unavailable("patterns that lead out of their folder are left to Terraform");
+    }
+    // At the end it stands for a file, not only for folders.
+    if pattern.last() == Some(&"**") {
+        pattern.push("*");
+    }
     let mut found = Vec::new();
     for path in contents.files.keys().chain(contents.others.keys()) {
         args.budget.spend(NODE_COST + path.len() * length)?;
