@@ -132,13 +132,12 @@ fn subnets(args: &Args<'_>) -> Result<Value> {
             return failed("the range has not that many bits");
         }
         let mask = number(part(range, prefix, number(range.network()))?.hostmask());
-        let aligned = match next.checked_add(mask) {
-            Some(sum) => sum & !mask,
-            None => next,
-        };
-        if full || aligned & !number(range.hostmask()) != number(range.network()) {
+        // Beyond the last address there is no range.
+        let aligned = next.checked_add(mask).map(|sum| sum & !mask).filter(|_| !full);
+        let within = |at: &u128| at & !number(range.hostmask()) == number(range.network());
+        let Some(aligned) = aligned.filter(within) else {
             return failed("the range has not enough space for all parts");
-        }
+        };
         out.push(args.text_result(part(range, prefix, aligned)?.to_string())?);
         full = aligned.checked_add(mask).and_then(|last| last.checked_add(1)).is_none();
         next = aligned.wrapping_add(mask).wrapping_add(1);
