@@ -122,10 +122,12 @@ fn concat(args: &Args<'_>) -> Result<Value> {
             None => all.extend(items.iter().cloned()),
         }
     }
-    Ok(match common {
-        Some(of) => Value::list(of, all),
-        None => Value::tuple(all),
-    })
+    match common {
+        // The elements say which type that is.
+        Some(Type::Any) => List.ty().convert(&Value::tuple(all), args.budget),
+        Some(of) => Ok(Value::list(of, all)),
+        None => Ok(Value::tuple(all)),
+    }
 }
 
 /// A sequence of the same kind with other elements.
