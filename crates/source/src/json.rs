@@ -80,10 +80,18 @@ fn write_text(text: &str, out: &mut String, budget: &Budget) -> Result<()> {
 /// Decodes JSON.
 pub(crate) fn decode(text: &str, budget: &Budget) -> Result<Value> {
     budget.spend(text.len() * 8)?;
-    match serde_json::from_str(text) {
-        Ok(raw) => read(raw, MAX_DEPTH, budget),
-        Err(error) => failed(format!("the text is not valid JSON: {error}")),
+    let mut values = serde_json::Deserializer::from_str(text).into_iter();
+    let raw = match values.next() {
+        Some(Ok(raw)) => raw,
+        Some(Err(error)) => return failed(format!("the text is not valid JSON: {error}")),
+        None => return failed("the text is not valid JSON: it is empty"),
+    };
+    // What follows a closing bracket too many is not looked at, as in Terraform.
+    let rest = text[values.byte_offset()..].trim_start_matches([' ', '\t', '\n', '\r']);
+    if !rest.is_empty() && !rest.starts_with([']', '}']) {
+        return failed("the text is not valid JSON: something follows the value");
     }
+    read(raw, MAX_DEPTH, budget)
 }
 
 /// Decodes one level at a time, so that numbers keep all their digits.
