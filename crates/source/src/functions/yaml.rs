@@ -17,6 +17,7 @@ use crate::value_type::Type;
 const MAX_DEPTH: usize = 40;
 /// Where YAML's own tags are.
 const STANDARD_TAGS: &str = "tag:yaml.org,2002:";
+const BYTE_ORDER_MARK: char = '\u{feff}';
 /// The merge key: the entries of its value become entries of the map.
 const MERGE: &str = "<<";
 
@@ -255,7 +256,7 @@ fn typed_scalar(text: &str, style: ScalarStyle, tag: Tag, budget: &Budget) -> Re
         return Ok(Value::text(time));
     }
     let looks_numeric = is_integer(text) || is_float(text);
-    if looks_numeric || text.starts_with('.') {
+    if looks_numeric || text.starts_with('.') && !text.contains('_') {
         return match number(text, budget)? {
             Some(number) => Ok(number),
             None if looks_numeric => failed(format!("{text:?} in the YAML is no number")),
@@ -435,6 +436,9 @@ fn write(value: &Value, depth: usize, inline: bool, out: &mut String, budget: &B
         }
         Value::List(_) => out.push_str("[]\n"),
         Value::Map(_) => out.push_str("{}\n"),
+        Value::Text(text) if text.contains('\n') && text.contains(['\u{2028}', '\u{2029}']) => {
+            return unavailable("YAML with line separators in texts of several lines is not written here");
+        }
         Value::Text(text) if may_be_block(text) => write_block(text, depth.max(1), out, budget)?,
         Value::Text(text) => {
             quote(text, out, budget)?;
@@ -492,6 +496,10 @@ fn write_block(text: &str, depth: usize, out: &mut String, budget: &Budget) -> R
 /// A text in double quotes.
 fn quote(text: &str, out: &mut String, budget: &Budget) -> Result<()> {
     budget.spend(text.len() * 2)?;
+    // After a byte order mark everything is escaped.
+    let plain = |char: char| {
+        is_printable(char) && !is_break(char) && (char.is_ascii() || !text.starts_with(BYTE_ORDER_MARK))
+    };
     out.push('"');
     for char in text.chars() {
         let short = match char {
@@ -507,9 +515,10 @@ fn quote(text: &str, out: &mut String, budget: &Budget) -> Result<()> {
             '"' => '"',
             '\\' => '\\',
             '\u{85}' => 'N',
+            '\u{a0}' if !plain(char) => '_',
             '\u{2028}' => 'L',
             '\u{2029}' => 'P',
-            other if is_printable(other) && !is_break(other) => {
+            other if plain(other) => {
                 out.push(other);
                 continue;
             }
