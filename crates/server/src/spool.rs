@@ -137,3 +137,55 @@ impl ChunkWriter for Spool {
         })
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use http_body_util::BodyExt as _;
+
+    use super::*;
+    use crate::config::Limits;
+
+    #[tokio::test]
+    async fn a_file_takes_memory_while_it_is_small_and_disk_from_then_on() {
+        let memory = Memory::new(&Limits::default());
+        let mut spool = Spool::new(&memory.holder(1), &memory);
+        spool.append(b"").await.unwrap();
+        assert_eq!((spool.size(), memory.used()), (0, 0));
+        spool.append(b"abc").await.unwrap();
+        assert_eq!((spool.size(), memory.used()), (3, SMALL_BODY_BYTES));
+        assert_eq!(spool.hash(), "ba7816bf8f01cfea414140de5dae2223b00361a396177a9cb410ff61f20015ad");
+        spool.append(&[b'd'; SMALL_BODY_BYTES - 3]).await.unwrap();
+        assert_eq!((spool.size(), memory.used()), (SMALL_BODY_BYTES, SMALL_BODY_BYTES));
+        spool.append(b"e").await.unwrap();
+        assert_eq!((spool.size(), memory.used()), (SMALL_BODY_BYTES + 1, DISK_STEP));
+        let content = [b"abc".as_slice(), &[b'd'; SMALL_BODY_BYTES - 3], b"e"].concat();
+        assert!(spool.content().unwrap() == content);
+        assert!(spool.content().unwrap() == content, "from the beginning each time");
+        spool.reserve(DISK_STEP + 1).await;
+        assert_eq!(memory.used(), 2 * DISK_STEP);
+        assert!(spool.into_body().unwrap().collect().await.unwrap().to_bytes() == content);
+        assert_eq!(memory.used(), 0);
+    }
+
+    #[tokio::test]
+    async fn announced_sizes_are_reserved_before_anything_arrives() {
+        let memory = Memory::new(&Limits::default());
+        let mut spool = Spool::new(&memory.holder(1), &memory);
+        spool.reserve(1).await;
+        assert_eq!(memory.used(), SMALL_BODY_BYTES);
+        spool.reserve(SMALL_BODY_BYTES + 1).await;
+        assert_eq!(memory.used(), DISK_STEP);
+    }
+
+    #[tokio::test]
+    async fn what_is_written_in_place_is_sent() {
+        let memory = Memory::new(&Limits::default());
+        let mut spool = Spool::new(&memory.holder(1), &memory);
+        spool.file().write_all(b"xyz").unwrap();
+        spool.file().seek(SeekFrom::Start(1)).unwrap();
+        spool.file().write_all(b"Y").unwrap();
+        assert_eq!(spool.content().unwrap(), b"xYz");
+        ChunkWriter::write(&mut spool, Bytes::from_static(b"!")).await.unwrap();
+        assert_eq!((spool.content().unwrap(), spool.size()), (b"xYz!".to_vec(), 1));
+    }
+}

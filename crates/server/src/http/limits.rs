@@ -302,6 +302,32 @@ mod tests {
     }
 
     #[test]
+    fn each_group_has_its_own_limit_and_zero_is_none() {
+        let settings = crate::config::Limits {
+            api_per_minute: 3,
+            login_per_minute: 2,
+            files_per_minute: 0,
+            ..Default::default()
+        };
+        let rates = RateLimits::new(&settings);
+        let limit = |group| rates.count(group, who(1), Some("/"), at(600)).map(|status| status.limit);
+        let limits = [Group::Api, Group::Login, Group::Files, Group::Apps].map(limit);
+        assert_eq!(limits, [Some(3), Some(2), None, Some(30)]);
+    }
+
+    #[test]
+    fn only_the_minute_before_is_carried_over() {
+        let rates = limits(10);
+        let left = |second| rates.count(Group::Api, who(1), Some("/"), at(second)).unwrap().remaining;
+        assert_eq!([left(600), left(600), left(600), left(659)], [9, 8, 7, 6]);
+        // Four before; a quarter of the minute is over, so three count.
+        assert_eq!([left(675), left(675), left(719)], [6, 5, 7]);
+        assert_eq!(left(780), 6, "three of the minute before");
+        assert_eq!(left(960), 9, "nothing in the minute before");
+        assert_eq!(left(900), 9, "a clock that went back begins anew");
+    }
+
+    #[test]
     fn everything_can_be_turned_off() {
         let off = crate::config::Limits { rate_limits: false, ..Default::default() };
         assert_eq!(RateLimits::new(&off).count(Group::Login, who(1), Some("/"), at(0)), None);

@@ -86,3 +86,49 @@ fn without_end(url: &str) -> &str {
     }
     url
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// The texts and links of a text, links in brackets.
+    fn parts(text: &str, at_start: bool) -> String {
+        let mut nodes = Vec::new();
+        split(text, at_start, &mut nodes);
+        let part = |node: &Node| match &node.kind {
+            NodeKind::Text(text) => text.clone(),
+            NodeKind::Link(kind, url) => format!("[{kind:?} {url} {}]", node.children[0].text()),
+            other => format!("{other:?}"),
+        };
+        nodes.iter().map(part).collect()
+    }
+
+    #[test]
+    fn addresses_become_links() {
+        let web = |url: &str| format!("[Autolink {url} {url}]");
+        for (text, want) in [
+            ("a http://b.cd e", format!("a {} e", web("http://b.cd"))),
+            ("(https://b.cd/(x))", format!("({})", web("https://b.cd/(x)"))),
+            ("https://b.cd/x))", format!("{}))", web("https://b.cd/x"))),
+            ("ftp://b.cd:21/x?y#z.", format!("{}.", web("ftp://b.cd:21/x?y#z"))),
+            ("http://b.cd/x&y;", format!("{}&y;", web("http://b.cd/x"))),
+            ("http://b.cd/x&;", web("http://b.cd/x&;")),
+            ("http://b.cd/x;", web("http://b.cd/x;")),
+            ("http://b.cd?!.,:*_~", format!("{}?!.,:*_~", web("http://b.cd"))),
+            ("www.b.cd", "[Autolink http://www.b.cd www.b.cd]".to_owned()),
+            ("http://b", "http://b".to_owned()),
+            ("xhttp://b.cd", "xhttp://b.cd".to_owned()),
+            ("-http://b.cd", "-http://b.cd".to_owned()),
+            ("a@b.cd", "[Email a@b.cd a@b.cd]".to_owned()),
+            ("~.a@b.cd.", "~[Email .a@b.cd .a@b.cd].".to_owned()),
+            ("a@b.cd-", "a@b.cd-".to_owned()),
+            ("a@b.cd_e", "a@b.cd_e".to_owned()),
+            ("a@b", "a@b".to_owned()),
+            ("http://b.cd http://e.fg", format!("{} {}", web("http://b.cd"), web("http://e.fg"))),
+        ] {
+            assert_eq!(parts(text, true), want, "{text}");
+        }
+        assert_eq!(parts("http://b.cd", false), "http://b.cd");
+        assert_eq!(parts("x http://b.cd", false), format!("x {}", web("http://b.cd")));
+    }
+}

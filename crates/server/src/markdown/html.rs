@@ -73,3 +73,41 @@ fn entity(name: &str) -> Option<String> {
     }
     NAMED.iter().find(|(known, _)| *known == name).map(|(_, text)| (*text).to_owned())
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn tags_comments_and_unread_elements_are_left_out() {
+        for (html, want) in [
+            (" a <b>c</b> ", "a c"),
+            ("<!-- <b> --> y", "y"),
+            ("<!-- x", ""),
+            ("a<b", "a"),
+            ("<script>x</script>y", "y"),
+            ("<SCRIPT a=1>x<i></Script>y", "y"),
+            ("<style>x", ""),
+            ("<scripts>x", "x"),
+            ("a&lt;b", "a<b"),
+        ] {
+            assert_eq!(text(html), want, "{html}");
+        }
+    }
+
+    #[test]
+    fn entities_are_decoded() {
+        for (text, want) in [
+            ("&amp;&lt;&gt;&quot;&apos;&copy;.", "&<>\"'©."),
+            ("&nbsp;", "\u{a0}"),
+            ("&#65;&#x41;&#X4a;", "AAJ"),
+            ("&#00000065;", "A"),
+            ("&#000000065;", "&#000000065;"),
+            ("&#0;&#x;&#xd800;&#-1;", "&#0;&#x;&#xd800;&#-1;"),
+            ("a & b &none; &", "a & b &none; &"),
+            ("&&lt;", "&<"),
+        ] {
+            assert_eq!(decoded(text), want, "{text}");
+        }
+    }
+}

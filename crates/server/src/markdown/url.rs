@@ -92,3 +92,49 @@ fn escaped(path: &str) -> String {
     }
     text
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn anchors_and_invalid_addresses_are_not_shown() {
+        for shown in [
+            "", "#", "#a%20b", "a#b", "a%41", "a?%zz", "mailto:x", "a/b:c", "//host:80/", "//u:p@host:80/x", "//[::1]:80/",
+            "//[::1]", "https://host:/", "https://a b@host/", "x+y-z.1:b", "a?b:c",
+        ] {
+            assert!(is_shown(shown), "{shown}");
+        }
+        for hidden in [
+            "#a", "a\u{7}b", "a%", "a%2", "a%zz", "a%4g", "a#%zz", "1a:b", "x y:z", ":b", "//host:8a/", "//[::1", "//[::1]80",
+            "//[::1]:8a", "https://h st/", "https://h<t/", "https://h|t",
+        ] {
+            assert!(!is_shown(hidden), "{hidden}");
+        }
+    }
+
+    #[test]
+    fn relative_addresses_are_resolved_against_nothing() {
+        for (url, want) in [
+            ("https://x/../y", "https://x/../y"),
+            ("//x/../y", "//x/../y"),
+            ("a%2/..", "a%2/.."),
+            ("", ""),
+            ("?a=/../b", "?a=/../b"),
+            ("#x", "#x"),
+            ("a", "/a"),
+            ("/a/b", "/a/b"),
+            ("//", "//"),
+            ("a/./b/../c", "/a/c"),
+            ("a/b/..", "/a/"),
+            ("a/.", "/a/"),
+            ("..", "/"),
+            ("../x?a/../b#c", "/x?a/../b#c"),
+            ("x#a?b", "/x#a?b"),
+            ("a b\"<>\\^`{|}~", "/a%20b%22%3C%3E%5C%5E%60%7B%7C%7D~"),
+            ("ä?ö", "/%C3%A4?ö"),
+        ] {
+            assert_eq!(resolved(url), want, "{url}");
+        }
+    }
+}

@@ -1,6 +1,7 @@
 //! Provisioner daemons: joining, waiting, reporting. They use the real protocol over memory.
 
 mod acquire;
+mod answers;
 mod audit_entries;
 mod builtin;
 mod clock;
