@@ -322,7 +322,7 @@ mod tests {
         assert_eq!([left(600), left(600), left(600), left(659)], [9, 8, 7, 6]);
         // Four before; a quarter of the minute is over, so three count.
         assert_eq!([left(675), left(675), left(719)], [6, 5, 7]);
-        assert_eq!(left(780), 6, "three of the minute before");
+        assert_eq!(left(720), 6, "three of the minute before");
         assert_eq!(left(960), 9, "nothing in the minute before");
         assert_eq!(left(900), 9, "a clock that went back begins anew");
     }

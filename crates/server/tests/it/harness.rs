@@ -111,6 +111,12 @@ impl TestServer {
         (handle.app, handle.http.unwrap(), stop)
     }
 
+    /// This database with the context of a server that listens.
+    pub(crate) fn beside_app(&self, app: App) -> Self {
+        let service = router::service(app.clone());
+        Self { service, app, clock: Arc::clone(&self.clock), database: Arc::clone(&self.database) }
+    }
+
     /// Runs SQL on the database directly.
     pub(crate) async fn execute(&self, script: &str) {
         self.database.execute(script).await;

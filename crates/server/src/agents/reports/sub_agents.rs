@@ -207,3 +207,98 @@ fn display_app(number: i32) -> Option<String> {
     };
     Some(word.to_owned())
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn app(slug: &str) -> request::App {
+        request::App { slug: slug.to_owned(), ..request::App::default() }
+    }
+
+    #[test]
+    fn apps_have_what_was_asked_for() {
+        let check = request::app::Healthcheck { interval: 5, threshold: 6, url: "http://localhost/healthz".to_owned() };
+        let asked = request::App {
+            command: Some("htop".to_owned()),
+            display_name: Some("Web".to_owned()),
+            external: Some(true),
+            group: Some("Editors".to_owned()),
+            healthcheck: Some(check),
+            hidden: Some(true),
+            icon: Some("/icon.svg".to_owned()),
+            open_in: Some(OpenIn::Tab.into()),
+            order: Some(7),
+            share: Some(SharingLevel::Public.into()),
+            subdomain: Some(true),
+            url: Some("http://localhost:8000".to_owned()),
+            ..app("web")
+        };
+        let agent = AgentId::random();
+        let (made, errors) = apps(agent, vec![app("plain"), asked], coder_domain::Timestamp::UNIX_EPOCH);
+        assert!(errors.is_empty(), "{errors:?}");
+        let plain = AppDefinition {
+            sharing_level: "owner".to_owned(),
+            open_in: "slim-window".to_owned(),
+            ..AppDefinition::default()
+        };
+        assert_eq!((&made[0].definition, &*made[0].health, made[0].position), (&plain, "disabled", 0));
+        let web = AppDefinition {
+            display_name: "Web".to_owned(),
+            command: "htop".to_owned(),
+            url: "http://localhost:8000".to_owned(),
+            icon: "/icon.svg".to_owned(),
+            subdomain: true,
+            healthcheck_url: "http://localhost/healthz".to_owned(),
+            healthcheck_interval: 5,
+            healthcheck_threshold: 6,
+            sharing_level: "public".to_owned(),
+            external: true,
+            order: 7,
+            hidden: true,
+            open_in: "tab".to_owned(),
+            group: "Editors".to_owned(),
+            tooltip: String::new(),
+        };
+        assert_eq!((&made[1].definition, &*made[1].health, made[1].position), (&web, "initializing", 1));
+        assert!(made.iter().all(|app| app.agent_id == agent));
+        let levels = [SharingLevel::Authenticated, SharingLevel::Organization].map(|level| {
+            definition(request::App { share: Some(level.into()), ..app("x") }).sharing_level
+        });
+        assert_eq!(levels, ["authenticated", "organization"]);
+    }
+
+    #[test]
+    fn apps_that_cannot_be_made_are_named() {
+        let long = |slug, bytes| request::App { url: Some("x".repeat(bytes)), ..app(slug) };
+        let check = request::app::Healthcheck { url: "x".repeat(MAX_TEXT_BYTES + 1), ..Default::default() };
+        let checked = request::App { healthcheck: Some(check), ..app("checked") };
+        let (over, within) = (long("over", MAX_TEXT_BYTES + 1), long("within", MAX_TEXT_BYTES));
+        let asked = vec![app("a"), app("a"), app("B"), over, checked, app("c"), within];
+        let (made, errors) = apps(AgentId::random(), asked, coder_domain::Timestamp::UNIX_EPOCH);
+        let made: Vec<_> = made.iter().map(|app| (&*app.slug, app.position)).collect();
+        let refused: Vec<_> = errors.iter().map(|error| (error.index, &*error.error)).collect();
+        let slug = "the slug must be lower-case letters and digits with single hyphens between them";
+        assert_eq!(made, [("a", 0), ("c", 5), ("within", 6)]);
+        assert_eq!(
+            refused,
+            [
+                (1, "another app has this slug"),
+                (2, slug),
+                (3, "a text of the app is too long"),
+                (4, "a text of the app is too long"),
+            ]
+        );
+        let many = (0..=MAX_APPS).map(|number| app(&format!("app{number}"))).collect();
+        let (made, errors) = apps(AgentId::random(), many, coder_domain::Timestamp::UNIX_EPOCH);
+        assert_eq!((made.len(), &*errors[0].error), (MAX_APPS, "a sub-agent has too many apps"));
+    }
+
+    #[test]
+    fn display_apps_have_the_names_of_the_template() {
+        let names: Vec<_> = (0..6).map(display_app).collect();
+        let known = ["vscode", "vscode_insiders", "web_terminal", "ssh_helper", "port_forwarding_helper"];
+        let known: Vec<_> = known.iter().map(|name| Some((*name).to_owned())).chain([None]).collect();
+        assert_eq!(names, known);
+    }
+}

@@ -10,3 +10,4 @@ mod reports;
 pub(crate) mod rig;
 mod routes;
 mod terminal;
+mod watch;

@@ -24,7 +24,7 @@ use super::overlay::AgentNode;
 /// The agent's port of terminals.
 const PORT: u16 = 2;
 
-type Browser = WebSocketStream<TcpStream>;
+pub(super) type Browser = WebSocketStream<TcpStream>;
 
 /// A listening server, and an agent whose terminals the test serves.
 struct Terminals {
@@ -54,12 +54,7 @@ impl Terminals {
     }
 
     async fn connect(&self, token: &str, path: &str) -> Result<Browser, Error> {
-        let mut request = format!("ws://{}{path}", self.address).into_client_request().unwrap();
-        if !token.is_empty() {
-            request.headers_mut().insert("coder-session-token", token.parse().unwrap());
-        }
-        let stream = TcpStream::connect(self.address).await.unwrap();
-        client_async(request, stream).await.map(|(browser, _)| browser)
+        connect(self.address, token, path).await
     }
 
     /// A terminal of the owner, as the browser and the agent see it.
@@ -71,6 +66,14 @@ impl Terminals {
     }
 }
 
+/// Opens a WebSocket.
+pub(super) async fn connect(address: SocketAddr, token: &str, path: &str) -> Result<Browser, Error> {
+    let mut request = format!("ws://{address}{path}").into_client_request().unwrap();
+    request.headers_mut().insert("coder-session-token", token.parse().unwrap());
+    let stream = TcpStream::connect(address).await.unwrap();
+    client_async(request, stream).await.map(|(browser, _)| browser)
+}
+
 /// The first message to the agent.
 async fn opening(terminal: &mut TunnelStream) -> Value {
     let length = terminal.read_u16_le().await.unwrap();
@@ -80,7 +83,7 @@ async fn opening(terminal: &mut TunnelStream) -> Value {
 }
 
 /// The messages until the end, and the code and reason of the end.
-async fn rest(mut browser: Browser) -> (Vec<u8>, u16, String) {
+pub(super) async fn rest(mut browser: Browser) -> (Vec<u8>, u16, String) {
     let mut data = Vec::new();
     loop {
         match browser.next().await.unwrap().unwrap() {

@@ -46,6 +46,13 @@ impl Story {
         self.ask(Method::POST, path, body).await.expect(201)
     }
 
+    /// The daemon gets this job.
+    async fn hand_out(&mut self, daemon: &Daemon, wanted: JobId) {
+        let job = daemon.acquire().await;
+        assert_eq!(job.job_id, wanted.to_string());
+        writeln!(self.told, "A daemon gets\n{job:#?}\n").unwrap();
+    }
+
     async fn get(&mut self, path: &str) -> Answer {
         self.ask(Method::GET, path, Value::Null).await
     }
@@ -54,7 +61,7 @@ impl Story {
 /// Numbers what is random.
 fn numbered(text: &str) -> String {
     let random = "[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}|[0-9A-Za-z]{10}-[0-9A-Za-z]{22}\
-        |ssh-ed25519 [0-9A-Za-z+/]+|\"[0-9A-Za-z]{10}\"|\"[0-9A-Za-z]{43}\"";
+        |ssh-ed25519 [0-9A-Za-z+/]+|-----BEGIN OPENSSH PRIVATE KEY.*OPENSSH PRIVATE KEY-----|\"[0-9A-Za-z]{10}\"|\"[0-9A-Za-z]{43}\"";
     let nil = uuid::Uuid::nil().to_string();
     let mut known = HashMap::from([(nil.clone(), nil)]);
     let number = |found: &regex::Captures<'_>| {
@@ -275,7 +282,7 @@ async fn of_one_deployment_are_as_they_were() {
         "user_variable_values": [{ "name": "image", "value": "debian" }] });
     let version = story.post("/organizations/default/templateversions", version).await;
     let imported = job_in(&version);
-    daemon.take(imported).await;
+    story.hand_out(&daemon, imported).await;
     let variables = vec![
         TemplateVariable { description: "What runs".to_owned(), ..variable("image", "alpine", false) },
         TemplateVariable { sensitive: true, r#type: "string".to_owned(), ..variable("password", "secret", false) },
@@ -306,7 +313,7 @@ async fn of_one_deployment_are_as_they_were() {
         "rich_parameter_values": [{ "name": "region", "value": "us" }] });
     let workspace = story.post("/users/me/workspaces", workspace).await;
     let built = job_in(&workspace["latest_build"]);
-    daemon.take(built).await;
+    story.hand_out(&daemon, built).await;
     daemon.update(built, 2).await.unwrap();
     let quota = CommitQuotaRequest { job_id: built.to_string(), daily_cost: 7 };
     daemon.calls.commit_quota(&quota).await.unwrap();
@@ -338,7 +345,7 @@ async fn of_one_deployment_are_as_they_were() {
     story.ask(Method::PUT, &format!("/workspaces/{workspace}/extend"), json!({ "deadline": later })).await;
     let stop = json!({ "transition": "stop", "reason": "dashboard" });
     let stop = job_in(&story.post(&format!("/workspaces/{workspace}/builds"), stop).await);
-    daemon.take(stop).await;
+    story.hand_out(&daemon, stop).await;
     daemon.fail(stop, "it does not stop").await.unwrap();
     let dry_run = json!({ "workspace_name": "x", "rich_parameter_values": [{ "name": "size", "value": "3" }] });
     let dry_run = id_in(&story.post(&format!("/templateversions/{version}/dry-run"), dry_run).await);

@@ -12,6 +12,7 @@ mod explain;
 mod external_auth_tokens;
 mod failing_daemons;
 mod fault_injection;
+mod followers;
 mod idle;
 mod join;
 mod keys;
