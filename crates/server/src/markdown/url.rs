@@ -100,14 +100,43 @@ mod tests {
     #[test]
     fn anchors_and_invalid_addresses_are_not_shown() {
         for shown in [
-            "", "#", "#a%20b", "a#b", "a%41", "a?%zz", "mailto:x", "a/b:c", "//host:80/", "//u:p@host:80/x", "//[::1]:80/",
-            "//[::1]", "https://host:/", "https://a b@host/", "x+y-z.1:b", "a?b:c",
+            "",
+            "#",
+            "#a%20b",
+            "a#b",
+            "a%41",
+            "a?%zz",
+            "mailto:x",
+            "a/b:c",
+            "//host:80/",
+            "//u:p@host:80/x",
+            "//[::1]:80/",
+            "//[::1]",
+            "https://host:/",
+            "https://a b@host/",
+            "x+y-z.1:b",
+            "a?b:c",
         ] {
             assert!(is_shown(shown), "{shown}");
         }
         for hidden in [
-            "#a", "a\u{7}b", "a%", "a%2", "a%zz", "a%4g", "a#%zz", "1a:b", "x y:z", ":b", "//host:8a/", "//[::1", "//[::1]80",
-            "//[::1]:8a", "https://h st/", "https://h<t/", "https://h|t",
+            "#a",
+            "a\u{7}b",
+            "a%",
+            "a%2",
+            "a%zz",
+            "a%4g",
+            "a#%zz",
+            "1a:b",
+            "x y:z",
+            ":b",
+            "//host:8a/",
+            "//[::1",
+            "//[::1]80",
+            "//[::1]:8a",
+            "https://h st/",
+            "https://h<t/",
+            "https://h|t",
         ] {
             assert!(!is_shown(hidden), "{hidden}");
         }

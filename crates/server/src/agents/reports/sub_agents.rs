@@ -218,7 +218,11 @@ mod tests {
 
     #[test]
     fn apps_have_what_was_asked_for() {
-        let check = request::app::Healthcheck { interval: 5, threshold: 6, url: "http://localhost/healthz".to_owned() };
+        let check = request::app::Healthcheck {
+            interval: 5,
+            threshold: 6,
+            url: "http://localhost/healthz".to_owned(),
+        };
         let asked = request::App {
             command: Some("htop".to_owned()),
             display_name: Some("Web".to_owned()),
@@ -262,9 +266,8 @@ mod tests {
         };
         assert_eq!((&made[1].definition, &*made[1].health, made[1].position), (&web, "initializing", 1));
         assert!(made.iter().all(|app| app.agent_id == agent));
-        let levels = [SharingLevel::Authenticated, SharingLevel::Organization].map(|level| {
-            definition(request::App { share: Some(level.into()), ..app("x") }).sharing_level
-        });
+        let levels = [SharingLevel::Authenticated, SharingLevel::Organization]
+            .map(|level| definition(request::App { share: Some(level.into()), ..app("x") }).sharing_level);
         assert_eq!(levels, ["authenticated", "organization"]);
     }
 

@@ -197,7 +197,11 @@ async fn answers_of_apps_lose_what_is_not_theirs_to_say() {
     let on_path = site.get(&site.rig.owner, "coder.test", "/@admin/w/apps/open/cookies").await;
     assert_eq!(on_path.status, 201);
     assert!(!on_path.headers.contains_key("service-worker-allowed"));
-    assert_eq!(header(&on_path, "access-control-allow-origin"), "*", "under a path the app answers for itself");
+    assert_eq!(
+        header(&on_path, "access-control-allow-origin"),
+        "*",
+        "under a path the app answers for itself"
+    );
 }
 
 #[tokio::test]
@@ -279,7 +283,10 @@ async fn names_that_are_none_are_refused() {
     site.rig.server.user(owner, "bob", &[]).await;
     assert_eq!(site.get(owner, "coder.test", &format!("/@bob/{workspace}/apps/web/")).await.status, 404);
     let slash = site.get(owner, "coder.test", "/@admin/w/apps/web?a=1").await;
-    assert_eq!((slash.status.as_u16(), header(&slash, "location")), (307, "/@admin/w/apps/web/?a=1".to_owned()));
+    assert_eq!(
+        (slash.status.as_u16(), header(&slash, "location")),
+        (307, "/@admin/w/apps/web/?a=1".to_owned())
+    );
     let bare = site.get(owner, "coder.test", "/@admin/w/apps/web").await;
     assert_eq!(header(&bare, "location"), "/@admin/w/apps/web/");
     let with_key = "/@admin/w/apps/web/?coder_application_connect_api_key_35e783=x";
@@ -405,7 +412,10 @@ async fn pages_of_others_do_not_change_anything_in_a_private_app() {
         // Reading is allowed, but only friends are told what was read.
         let read = site.ask(Method::GET, &own, "/", &headers).await;
         let allowed = if is_foreign { String::new() } else { origin.clone() };
-        assert_eq!((read.status.as_u16(), header(&read, "access-control-allow-origin")), (200, allowed.clone()));
+        assert_eq!(
+            (read.status.as_u16(), header(&read, "access-control-allow-origin")),
+            (200, allowed.clone())
+        );
         assert_eq!(
             header(&read, "access-control-allow-credentials"),
             if is_foreign { "" } else { "true" },
@@ -465,7 +475,10 @@ async fn a_visitor_is_signed_in_on_the_host_of_an_app() {
     let encoded: String = url::form_urlencoded::byte_serialize(to_server.as_bytes()).collect();
     let message = "You+are+signed+out+or+your+session+has+expired.+Please+sign+in+again+to+continue.";
     assert_eq!(header(&login, "location"), format!("/login?message={message}&redirect={encoded}"));
-    assert_eq!(header(&site.get("x-y", "coder.test", to_server).await, "location"), header(&login, "location"));
+    assert_eq!(
+        header(&site.get("x-y", "coder.test", to_server).await, "location"),
+        header(&login, "location")
+    );
     let session = format!("coder_session_token={owner}");
     let back = site.ask(Method::GET, "coder.test", to_server, &[("cookie", &session)]).await;
     let with_key = header(&back, "location").strip_prefix(&format!("http://{own}")).unwrap().to_owned();

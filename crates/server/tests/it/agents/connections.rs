@@ -138,7 +138,10 @@ async fn a_resume_token_keeps_the_peer_and_is_the_users_own() {
     for (user, token) in [(&place.rig.owner, "x.y.z"), (&root, &token.token)] {
         let refused = place.rig.server.get(user, &format!("{path}?version=2.0&resume_token={token}")).await;
         let body = refused.expect(401);
-        assert_eq!((&body["message"], &body["validations"][0]["field"]), (&"Invalid resume token".into(), &"resume_token".into()));
+        assert_eq!(
+            (&body["message"], &body["validations"][0]["field"]),
+            (&"Invalid resume token".into(), &"resume_token".into())
+        );
     }
     place.stop.cancel();
 }
@@ -148,18 +151,27 @@ async fn calls_that_a_connection_does_not_have_are_refused() {
     let place = Place::start().await;
     let session = place.to_agent("").await;
     let _: TelemetryResponse =
-        unary(session.open().await.unwrap(), name::POST_TELEMETRY, &TelemetryRequest::default()).await.unwrap();
+        unary(session.open().await.unwrap(), name::POST_TELEMETRY, &TelemetryRequest::default())
+            .await
+            .unwrap();
     let mut maps = 0;
     let first = rpc::derp_maps(session.open().await.unwrap(), |map| {
         assert!(map.relay(999).is_some());
         maps += 1;
     });
-    assert!(tokio::time::timeout(std::time::Duration::from_millis(500), first).await.is_err(), "it stays open");
+    assert!(
+        tokio::time::timeout(std::time::Duration::from_millis(500), first).await.is_err(),
+        "it stays open"
+    );
     assert_eq!(maps, 1);
     for missing in [name::WORKSPACE_UPDATES, "/coder.tailnet.v2.Tailnet/Nothing"] {
-        let refused = unary::<TelemetryResponse>(session.open().await.unwrap(), missing, &TelemetryRequest::default());
+        let refused =
+            unary::<TelemetryResponse>(session.open().await.unwrap(), missing, &TelemetryRequest::default());
         let Err(Error::Refused(status)) = refused.await else { panic!("not refused") };
-        assert_eq!((status.code, status.text), (12, format!("the method {missing} does not exist on this connection")));
+        assert_eq!(
+            (status.code, status.text),
+            (12, format!("the method {missing} does not exist on this connection"))
+        );
     }
     // The agent is the only one that the connection reaches.
     let (requests, mut responses, call) = coordinate(&session).await;
@@ -208,7 +220,10 @@ async fn a_client_of_all_workspaces_learns_of_their_agents_and_reaches_them() {
     assert_eq!(first.upserted_workspaces[0].id, workspace.0.as_bytes());
     let agents: Vec<_> = first.upserted_agents.iter().collect();
     assert_eq!((&*agents[0].name, agents.len()), ("main", 1));
-    assert_eq!((&*agents[0].id, &*agents[0].workspace_id), (&agent.0.as_bytes()[..], &workspace.0.as_bytes()[..]));
+    assert_eq!(
+        (&*agents[0].id, &*agents[0].workspace_id),
+        (&agent.0.as_bytes()[..], &workspace.0.as_bytes()[..])
+    );
     // Another one, and the end of the first.
     let (second, _, job) = server.workspace(owner, *template, "second").await;
     place.app.events.workspace_changed(second.parse().unwrap());

@@ -213,13 +213,19 @@ async fn terminals_are_for_those_who_may_connect() {
         (&*format!("?reconnect={agent}&backend_type=vim"), "backend_type", "It must be screen or buffered."),
         (&*format!("?reconnect={agent}&command={}", long(16_385)), "command", "It is too long."),
         (&*format!("?reconnect={agent}&container={}", long(16_385)), "container", "It is too long."),
-        (&*format!("?reconnect={agent}&container_user={}", long(16_385)), "container_user", "It is too long."),
+        (
+            &*format!("?reconnect={agent}&container_user={}", long(16_385)),
+            "container_user",
+            "It is too long.",
+        ),
         (&*format!("?reconnect={agent}&backend_type={}", long(16_385)), "backend_type", "It is too long."),
     ] {
         let refused = server.get(owner, &format!("{bare}{query}")).await.expect(400);
         assert_eq!(refused["validations"], json!([{ "field": field, "detail": detail }]), "{field}");
     }
-    for bad in ["reconnect=x", &format!("reconnect={agent}&height=-1"), &format!("reconnect={agent}&width=70000")] {
+    for bad in
+        ["reconnect=x", &format!("reconnect={agent}&height=-1"), &format!("reconnect={agent}&width=70000")]
+    {
         assert_eq!(server.get(owner, &format!("{bare}?{bad}")).await.status, 400, "{bad}");
     }
     for kind in ["", "buffered", "screen"] {
@@ -233,7 +239,11 @@ async fn terminals_are_for_those_who_may_connect() {
     let cookie = format!("coder_session_token={owner}");
     for (origin, status) in [("http://coder.test", 426), ("https://evil.test", 403), ("null", 403)] {
         let headers = [("cookie", &*cookie), ("origin", origin), ("upgrade", "websocket")];
-        assert_eq!(site.ask(http::Method::GET, "coder.test", &good, &headers).await.status, status, "{origin}");
+        assert_eq!(
+            site.ask(http::Method::GET, "coder.test", &good, &headers).await.status,
+            status,
+            "{origin}"
+        );
     }
     server.execute("delete from workspace_agent_connections").await;
     let refused = server.get(owner, &good).await.expect(404);
@@ -273,7 +283,9 @@ async fn the_page_asks_before_it_runs_a_command_of_the_address() {
     let asked = page(owner, "/@admin/w/terminal?command=%3Cb%3E%22").await.text();
     assert!(asked.contains(&agent.to_string()) && !asked.contains("<b>"), "{asked}");
     assert!(asked.contains(r#"data-ask="true""#), "{asked}");
-    for path in ["/@admin/w/terminal", "/@admin/w/terminal?command=", "/@admin/w/terminal?app=cmd&command=evil"] {
+    for path in
+        ["/@admin/w/terminal", "/@admin/w/terminal?command=", "/@admin/w/terminal?app=cmd&command=evil"]
+    {
         let shown = page(owner, path).await.text();
         assert!(shown.contains(r#"data-ask="false""#) && !shown.contains("evil"), "{shown}");
         assert_eq!(shown.contains("htop"), path.contains("app=cmd"), "{path}");

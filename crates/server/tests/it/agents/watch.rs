@@ -57,7 +57,8 @@ async fn a_watcher_of_a_workspace_gets_it_at_once_and_after_each_change() {
     let mut browser = watched.open(&path).await;
     assert_eq!(next(&mut browser).await, json!({ "type": "ping", "data": null }));
     let first = next(&mut browser).await;
-    let whole = rig.server.get(&rig.owner, &format!("/api/v2/workspaces/{}", rig.workspace)).await.expect(200);
+    let whole =
+        rig.server.get(&rig.owner, &format!("/api/v2/workspaces/{}", rig.workspace)).await.expect(200);
     assert_eq!(first, json!({ "type": "data", "data": whole }));
     rig.server.execute("update workspaces set name = 'other'").await;
     watched.app.events.workspace_changed(rig.workspace);
@@ -77,7 +78,8 @@ async fn watchers_end_with_the_server_and_with_their_rights() {
         let mut browser = watched.open(&path).await;
         assert_eq!(next(&mut browser).await["type"], "ping");
         let shown = next(&mut browser).await;
-        let description = json!({ "display_name": "", "key": "cpu", "script": "cpu", "interval": 10, "timeout": 0 });
+        let description =
+            json!({ "display_name": "", "key": "cpu", "script": "cpu", "interval": 10, "timeout": 0 });
         assert_eq!(shown["data"][0]["description"], description);
         browsers.push(browser);
         if browsers.len() == 1 {
@@ -100,10 +102,13 @@ async fn a_follower_gets_the_lines_of_an_agent_until_another_build_begins() {
     watched.report(Method::POST, paths::AGENT_LOG_SOURCE, made).await;
     let lines = async |texts: &[&str]| {
         let logs: Vec<_> = texts.iter().map(|text| json!({ "output": text, "level": "warn" })).collect();
-        watched.report(Method::PATCH, paths::AGENT_OWN_LOGS, json!({ "log_source_id": source, "logs": logs })).await;
+        watched
+            .report(Method::PATCH, paths::AGENT_OWN_LOGS, json!({ "log_source_id": source, "logs": logs }))
+            .await;
     };
     lines(&["one", "two"]).await;
-    let stored = watched.rig.server.get(&watched.rig.owner, &paths::agent_logs(watched.rig.agent)).await.expect(200);
+    let stored =
+        watched.rig.server.get(&watched.rig.owner, &paths::agent_logs(watched.rig.agent)).await.expect(200);
     let line = json!({ "id": stored[1]["id"], "created_at": START, "output": "two", "level": "warn", "source_id": source });
     assert_eq!(stored[1], line);
     let path = format!("{}?follow&after={}", paths::agent_logs(watched.rig.agent), stored[0]["id"]);
@@ -114,7 +119,8 @@ async fn a_follower_gets_the_lines_of_an_agent_until_another_build_begins() {
     // Lines of one report come in messages that clients can read.
     let long = "x".repeat(20 << 10);
     lines(&[&long, "y", &long]).await;
-    let counts = [next(&mut browser).await, next(&mut browser).await].map(|lines| lines.as_array().unwrap().len());
+    let counts =
+        [next(&mut browser).await, next(&mut browser).await].map(|lines| lines.as_array().unwrap().len());
     assert_eq!(counts, [2, 1]);
     watched.rig.build("start").await;
     watched.app.events.workspace_changed(watched.rig.workspace);

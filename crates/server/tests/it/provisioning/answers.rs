@@ -20,8 +20,18 @@ use crate::harness::{Answer, START};
 
 const GOLDEN: &str = include_str!("answers.txt");
 /// What does not end, is not JSON, or is for daemons and agents.
-const NOT_WALKED: [&str; 10] =
-    ["/me/", "/serve", "/watch", "/coordinate", "/pty", "/tailnet", "/derp-map", "/files/", "/debug/", "/state"];
+const NOT_WALKED: [&str; 10] = [
+    "/me/",
+    "/serve",
+    "/watch",
+    "/coordinate",
+    "/pty",
+    "/tailnet",
+    "/derp-map",
+    "/files/",
+    "/debug/",
+    "/state",
+];
 
 /// A server, and what it has answered.
 struct Story {
@@ -268,10 +278,13 @@ async fn of_one_deployment_are_as_they_were() {
     story.ask(Method::PUT, "/organizations/blue/members/dev/roles", roles).await;
     story.ask(Method::PUT, "/users/dev/roles", json!({ "roles": ["template-admin"] })).await;
     story.ask(Method::PUT, "/users/dev/profile", json!({ "username": "dev", "name": "De Veloper" })).await;
-    story.ask(Method::PUT, "/users/dev/quiet-hours", json!({ "schedule": "CRON_TZ=Europe/Berlin 30 2 * * *" })).await;
+    story
+        .ask(Method::PUT, "/users/dev/quiet-hours", json!({ "schedule": "CRON_TZ=Europe/Berlin 30 2 * * *" }))
+        .await;
     story.ask(Method::PUT, "/users/dev/status/suspend", json!({})).await;
     story.ask(Method::PUT, "/users/dev/status/activate", json!({})).await;
-    let token = json!({ "token_name": "ci", "scopes": ["workspace:read"], "lifetime": 7_200_000_000_000_i64 });
+    let token =
+        json!({ "token_name": "ci", "scopes": ["workspace:read"], "lifetime": 7_200_000_000_000_i64 });
     story.post("/users/me/keys/tokens", token).await;
     let key = json!({ "name": "fleet", "tags": { "zone": "b" } });
     story.post("/organizations/default/provisionerkeys", key).await;
@@ -285,7 +298,11 @@ async fn of_one_deployment_are_as_they_were() {
     story.hand_out(&daemon, imported).await;
     let variables = vec![
         TemplateVariable { description: "What runs".to_owned(), ..variable("image", "alpine", false) },
-        TemplateVariable { sensitive: true, r#type: "string".to_owned(), ..variable("password", "secret", false) },
+        TemplateVariable {
+            sensitive: true,
+            r#type: "string".to_owned(),
+            ..variable("password", "secret", false)
+        },
     ];
     let update = UpdateJobRequest {
         job_id: imported.to_string(),
@@ -305,7 +322,13 @@ async fn of_one_deployment_are_as_they_were() {
         "autostart_requirement": { "days_of_week": ["monday", "friday"] }, "deprecation_message": "Use bye" });
     story.ask(Method::PATCH, &format!("/templates/{template}"), changes).await;
     story.ask(Method::PATCH, &format!("/templates/{template}"), json!({ "deprecation_message": "" })).await;
-    story.ask(Method::PATCH, &format!("/templateversions/{version}"), json!({ "name": "v1.0", "message": "First" })).await;
+    story
+        .ask(
+            Method::PATCH,
+            &format!("/templateversions/{version}"),
+            json!({ "name": "v1.0", "message": "First" }),
+        )
+        .await;
 
     // A workspace that was built, is used, and whose stop fails.
     let workspace = json!({ "template_id": template, "name": "w", "ttl_ms": 7_200_000,
@@ -329,7 +352,8 @@ async fn of_one_deployment_are_as_they_were() {
     let (workspace, build) = (id_in(&workspace), id_in(&workspace["latest_build"]));
     let found = story.get(&format!("/workspaces/{workspace}")).await.expect(200);
     let agent = id_in(&found["latest_build"]["resources"][0]["agents"][0]);
-    let share = json!({ "agent_name": "main", "port": 8080, "share_level": "organization", "protocol": "https" });
+    let share =
+        json!({ "agent_name": "main", "port": 8080, "share_level": "organization", "protocol": "https" });
     story.ask(Method::POST, &format!("/workspaces/{workspace}/port-share"), share).await;
     for (what, body) in [
         ("favorite", Value::Null),
@@ -347,7 +371,8 @@ async fn of_one_deployment_are_as_they_were() {
     let stop = job_in(&story.post(&format!("/workspaces/{workspace}/builds"), stop).await);
     story.hand_out(&daemon, stop).await;
     daemon.fail(stop, "it does not stop").await.unwrap();
-    let dry_run = json!({ "workspace_name": "x", "rich_parameter_values": [{ "name": "size", "value": "3" }] });
+    let dry_run =
+        json!({ "workspace_name": "x", "rich_parameter_values": [{ "name": "size", "value": "3" }] });
     let dry_run = id_in(&story.post(&format!("/templateversions/{version}/dry-run"), dry_run).await);
 
     let names = [
@@ -398,7 +423,8 @@ async fn of_one_deployment_are_as_they_were() {
 
     let told = numbered(&story.told);
     if std::env::var_os("UPDATE_REFERENCE").is_some() {
-        std::fs::write(concat!(env!("CARGO_MANIFEST_DIR"), "/tests/it/provisioning/answers.txt"), &told).unwrap();
+        std::fs::write(concat!(env!("CARGO_MANIFEST_DIR"), "/tests/it/provisioning/answers.txt"), &told)
+            .unwrap();
         return;
     }
     for (told, golden) in told.split("\n\n").zip(GOLDEN.split("\n\n")) {

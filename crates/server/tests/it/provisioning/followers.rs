@@ -57,7 +57,10 @@ async fn a_follower_gets_each_line_once_until_the_job_ends() {
     let after: Vec<_> =
         after.as_array().unwrap().iter().map(|line| line["output"].as_str().unwrap().to_owned()).collect();
     assert_eq!(after, lines, "each line once, in the order of the whole log");
-    assert_eq!(follow(address, &owner, &format!("{path}?follow")).await.0, [texts[..texts.len() - 1].to_vec(), lines].concat());
+    assert_eq!(
+        follow(address, &owner, &format!("{path}?follow")).await.0,
+        [texts[..texts.len() - 1].to_vec(), lines].concat()
+    );
     stop.cancel();
 }
 
