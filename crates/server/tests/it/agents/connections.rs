@@ -92,7 +92,7 @@ async fn a_user_reaches_the_agent_until_the_session_ends() {
     let session = place.to_agent("").await;
     let node = Node::start(Config::client(REGION, Arc::new(InMemory(place.app.network.relay.clone()))));
     let mut controller = Controller::new(node.clone(), Role::Client);
-    controller.handle().add_destination(place.rig.agent.0).await;
+    controller.add_destination(place.rig.agent.0);
     let (requests, mut responses, _call) = coordinate(&session).await;
     let ended = tokio::spawn(async move { controller.run(&requests, &mut responses).await });
     let to = address::of(place.rig.agent.0);
@@ -124,14 +124,14 @@ async fn a_resume_token_keeps_the_peer_and_is_the_users_own() {
     assert_eq!(token.refresh_in.unwrap().seconds, 12 * 3600);
     assert_eq!(token.expires_at.unwrap().seconds, START.as_second() + 24 * 3600);
     let second = place.to_agent(&format!("&resume_token={}", token.token)).await;
-    let (_again, _, _held) = coordinate(&second).await;
+    let (_again, _responses, _held) = coordinate(&second).await;
     let response = tokio::time::timeout(WAIT_LIMIT, responses.recv()).await.unwrap().unwrap();
     assert_eq!(response.error, "peer ID overwritten by new connection");
     call.await.unwrap().unwrap();
     assert_eq!(place.app.network.hub.peers(), 1);
     // An empty one is none.
     let third = place.to_agent("&resume_token=").await;
-    let (_other, _, _held) = coordinate(&third).await;
+    let (_other, _more, _held) = coordinate(&third).await;
     eventually("it is another peer", || place.app.network.hub.peers() == 2).await;
     let root = place.rig.server.user(&place.rig.owner, "root", &["owner"]).await;
     let path = paths::agent_coordinate(place.rig.agent);
