@@ -182,6 +182,43 @@ mod tests {
     }
 
     #[test]
+    fn a_cookie_alone_changes_nothing() {
+        let session = Secret::new("session");
+        let proof = token(&session);
+        let (proof, upgrade) = ((HEADER, &*proof), ("upgrade", "websocket"));
+        let (own, foreign) = (("origin", "https://a.test"), ("origin", "https://evil.test"));
+        let (cookie, both, explicit) =
+            ((Carrier::Cookie, false), (Carrier::Cookie, true), (Carrier::Explicit, true));
+        for ((carrier, repeated), method, headers, want) in [
+            (cookie, Method::GET, &[foreign][..], None),
+            (cookie, Method::HEAD, &[foreign], None),
+            (cookie, Method::GET, &[foreign, upgrade], Some(403)),
+            (cookie, Method::GET, &[own, upgrade], None),
+            (cookie, Method::GET, &[upgrade], None),
+            (cookie, Method::POST, &[], Some(400)),
+            (cookie, Method::POST, &[own], Some(400)),
+            (cookie, Method::DELETE, &[own, (HEADER, "x")], Some(400)),
+            (cookie, Method::POST, &[proof], None),
+            (cookie, Method::PUT, &[proof, own], None),
+            (cookie, Method::POST, &[proof, foreign], Some(400)),
+            (both, Method::POST, &[foreign], None),
+            (both, Method::GET, &[foreign, upgrade], None),
+            (explicit, Method::POST, &[foreign], None),
+            (explicit, Method::GET, &[foreign, upgrade], None),
+        ] {
+            let mut request = Request::builder().method(method.clone()).header("host", "a.test");
+            for (name, value) in headers {
+                request = request.header(*name, *value);
+            }
+            let request = request.body(axum::body::Body::empty()).unwrap();
+            let presented = Presented { token: session.clone(), carrier, repeated };
+            let refused = check(&Config::default(), &request, &presented).err();
+            let status = refused.map(|error| error.status().as_u16());
+            assert_eq!(status, want, "{method} {carrier:?} {repeated} {headers:?}");
+        }
+    }
+
+    #[test]
     fn tokens_belong_to_one_session() {
         let (one, two) = (Secret::new("one"), Secret::new("two"));
         assert!(is_token_of(&one, &token(&one)));

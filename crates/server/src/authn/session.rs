@@ -245,5 +245,18 @@ mod tests {
         assert_eq!(find(&[("coder-session-token", ""), ("authorization", "bearer z")], "/"), explicit("z"));
         assert_eq!(find(&[("coder-session-token", ""), ("cookie", "coder_session_token=")], "/"), None);
         assert_eq!(find(&[("authorization", "Basic z")], "/"), None);
+        assert_eq!(find(&[("authorization", "Bearer  ")], "/"), None);
+        assert_eq!(find(&[("authorization", "Bearer")], "/"), None);
+        assert_eq!(find(&[], "/?coder_session_token=&x=y&coder_session_token=q"), explicit("q"));
+        // A header repeats the cookie, or a bearer token does.
+        let cookie = ("cookie", "x; =y; coder_session_token=c");
+        for (more, repeated) in [
+            (("coder-session-token", "h"), true),
+            (("authorization", "Bearer z"), true),
+            (("authorization", "Basic z"), false),
+            (("coder-session-token", ""), false),
+        ] {
+            assert_eq!(find(&[cookie, more], "/"), Some(("c".to_owned(), Carrier::Cookie, repeated)));
+        }
     }
 }

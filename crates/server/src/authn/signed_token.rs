@@ -82,6 +82,7 @@ mod tests {
         let (key, other) = (TokenKey::new(&[7; KEY_BYTES]), TokenKey::new(&[8; KEY_BYTES]));
         let token = key.sign(&"claims");
         assert_eq!(key.read::<String>(&token, 1024), Ok("claims".to_owned()));
+        assert_eq!(key.read::<String>(&token, token.len()), Ok("claims".to_owned()));
         assert_eq!(other.read::<String>(&token, 1024), Err(InvalidToken::Forged));
         assert_eq!(key.read::<String>(&token, token.len() - 1), Err(InvalidToken::Forged));
         assert_eq!(key.read::<u32>(&token, 1024), Err(InvalidToken::Forged));

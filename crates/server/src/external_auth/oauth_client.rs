@@ -251,7 +251,33 @@ mod tests {
     }
 
     #[test]
+    fn lifetimes_are_numbers_above_zero() {
+        for (value, want) in [
+            (serde_json::json!(1), Some(1)),
+            (serde_json::json!("1"), Some(1)),
+            (serde_json::json!(-1), None),
+            (serde_json::json!("0"), None),
+            (serde_json::json!("soon"), None),
+            (serde_json::json!(null), None),
+        ] {
+            assert_eq!(lifetime(&value), want, "{value}");
+        }
+    }
+
+    #[test]
+    fn a_refusal_without_requests_left_is_a_limit() {
+        let limited = |name: &'static str, value: &str| {
+            is_limited(&HeaderMap::from_iter([(http::HeaderName::from_static(name), value.parse().unwrap())]))
+        };
+        assert!(limited("retry-after", "1") && limited("x-ratelimit-remaining", "0"));
+        assert!(!limited("x-ratelimit-remaining", "1") && !limited("x-other", "0"));
+        assert!(!is_limited(&HeaderMap::new()));
+    }
+
+    #[test]
     fn error_codes_are_words() {
+        assert_eq!(error_code(&"x".repeat(65)), "x".repeat(64));
+        assert_eq!(error_code("a_b-c.d e"), "a_b-c.de");
         assert_eq!(error_code("invalid_grant"), "invalid_grant");
         assert_eq!(error_code("<b>\n\u{202e}no"), "bno");
     }
