@@ -180,7 +180,7 @@ fn machine() -> Resource {
         instance_type: "large".to_owned(),
         daily_cost: 7,
         module_path: "module.box".to_owned(),
-        ..super::resource("machine")
+        ..resource("machine")
     }
 }
 
@@ -241,8 +241,8 @@ fn import_of_everything(job: JobId) -> CompletedJob {
         ..Module::default()
     };
     let import = completed_job::TemplateImport {
-        start_resources: vec![machine(), super::resource("disk")],
-        stop_resources: vec![super::resource("disk")],
+        start_resources: vec![machine(), resource("disk")],
+        stop_resources: vec![resource("disk")],
         rich_parameters: vec![region, size, once],
         presets: vec![preset],
         start_modules: vec![module],
@@ -380,16 +380,16 @@ async fn of_one_deployment_are_as_they_were() {
         ("organization", "default"),
         ("organizationname", "blue"),
         ("user", "dev"),
-        ("template", &template),
+        ("template", template.as_str()),
         ("templatename", "hello"),
-        ("templateversion", &version),
+        ("templateversion", version.as_str()),
         ("templateversionname", "v1.0"),
-        ("workspace", &workspace),
+        ("workspace", workspace.as_str()),
         ("workspacename", "w"),
-        ("workspaceagent", &agent),
-        ("workspacebuild", &build),
+        ("workspaceagent", agent.as_str()),
+        ("workspacebuild", build.as_str()),
         ("buildnumber", "2"),
-        ("job", &dry_run),
+        ("job", dry_run.as_str()),
         ("keyname", "ci"),
         ("provisionerkey", "fleet"),
         ("externalauth", "none"),
