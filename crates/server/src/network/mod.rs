@@ -109,3 +109,16 @@ fn relay_connections(configured: usize) -> usize {
     let quarter = files.map_or(usize::MAX, |files| usize::try_from(files / 4).unwrap_or(usize::MAX));
     configured.min(quarter)
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_relay_has_at_most_a_quarter_of_the_open_files() {
+        let files = rustix::process::getrlimit(rustix::process::Resource::Nofile).current;
+        let quarter = files.map_or(usize::MAX, |files| usize::try_from(files / 4).unwrap());
+        assert_eq!(relay_connections(usize::MAX), quarter);
+        assert_eq!(relay_connections(7), 7);
+    }
+}

@@ -163,4 +163,22 @@ mod tests {
         assert!(!list.has_user(other) && list.has_user(user));
         assert_eq!(list.tokens(), ["t"]);
     }
+
+    #[test]
+    fn only_connections_to_agents_are_counted() {
+        let (list, user) = (UserConnections::new(2), UserId::random());
+        let reading = || UserConnection { target: Target::Reading, token: None, ..connection(user) };
+        let readings: Vec<_> = (0..3).map(|_| list.add(reading()).unwrap()).collect();
+        assert!(list.is_empty() && list.tokens().is_empty());
+        assert!(list.has_user(user) && !list.has_user(UserId::random()));
+        let agents: Vec<_> = (0..2).map(|_| list.add(connection(user)).unwrap()).collect();
+        let to_agent = UserConnection { target: Target::Agent(AgentId::random()), ..connection(user) };
+        assert!(list.add(to_agent).is_none());
+        assert_eq!((list.len(), list.is_empty()), (2, false));
+        assert_eq!(list.matching(|one| matches!(one.target, Target::Reading)).len(), 3);
+        drop(readings);
+        assert_eq!((list.len(), list.matching(|_| true).len()), (2, 2));
+        drop(agents);
+        assert!(list.is_empty() && !list.has_user(user) && list.open().counts.is_empty());
+    }
 }

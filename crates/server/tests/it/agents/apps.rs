@@ -140,6 +140,8 @@ async fn an_app_gets_the_request_without_credentials() {
     let site = Site::start(with_apps(PathAppRules::default())).await;
     let _node = site.node();
     let token = &site.rig.owner;
+    let node = &site.rig.server.app.network.server_node;
+    assert_eq!((node.agents(), node.connections()), (0, 0));
     let cookies = format!("a=1; coder_session_token={token}; coder_signed_app_token=x");
     let bearer = format!("Bearer {token}");
     let headers = [
@@ -176,7 +178,7 @@ async fn an_app_gets_the_request_without_credentials() {
         let elsewhere = if base.is_empty() { &*other_host } else { host };
         assert_eq!(site.ask(Method::GET, elsewhere, &other, &[("cookie", &grant)]).await.status, 303);
     }
-    assert_eq!(site.rig.server.app.network.server_node.agents(), 1);
+    assert_eq!((node.agents(), node.connections()), (1, 1), "one is kept for the next request");
 }
 
 #[tokio::test]
@@ -584,4 +586,65 @@ async fn ports_are_opened_as_far_as_they_are_shared() {
     server.execute("update workspace_agents set parent_id = id").await;
     assert_eq!(site.get("", &host("open"), "/").await.status, 303);
     assert_eq!(site.get(&bob, &host("open"), "/").await.status, 200);
+}
+
+#[tokio::test]
+async fn the_scheme_of_the_access_url_counts_for_apps() {
+    let mut config = with_apps(PathAppRules::default());
+    config.access_url = Some("https://coder.test".parse().unwrap());
+    let site = Site::start(config).await;
+    let _node = site.node();
+    let seen = site.get(&site.rig.owner, &host("web"), "/").await;
+    assert!(seen.text().contains("X-Forwarded-Proto: https"), "{}", seen.text());
+    let (_, attributes) = cookie(&seen, "coder_signed_app_token").unwrap();
+    assert_eq!(attributes, "Path=/; HttpOnly; Secure; SameSite=Lax; Max-Age=60");
+    let away = header(&site.get("", &host("web"), "/a").await, "location");
+    let back = "https://coder.test/api/v2/applications/auth-redirect?redirect_uri=https%3A%2F%2Fweb--w--admin";
+    assert!(away.starts_with(back), "{away}");
+}
+
+#[tokio::test]
+async fn ports_are_listed_that_are_no_apps_and_worth_opening() {
+    let site = Site::start(with_apps(PathAppRules::default())).await;
+    let mut node = site.node();
+    let (server, owner) = (&site.rig.server, &site.rig.owner);
+    let bob = server.user(owner, "bob", &[]).await;
+    let path = coder_api::paths::agent_listening_ports(site.rig.agent);
+    server.get(&bob, &path).await.expect(404);
+    let silent = server.get(owner, &path).await.expect(502);
+    assert_eq!(silent["detail"], "nothing listens on port 4 in the workspace");
+    let answers = std::sync::Mutex::new(vec![
+        ("500 Internal Server Error", String::new()),
+        ("200 OK", "{".to_owned()),
+        (
+            "200 OK",
+            json!({ "ports": [8, 22, 443, 8000, 8080].map(|port| {
+                json!({ "process_name": "x", "network": "tcp", "port": port })
+            }) })
+            .to_string(),
+        ),
+    ]);
+    node.serve(4, move |mut io| {
+        let (status, body) = answers.lock().unwrap().remove(0);
+        async move {
+            use tokio::io::AsyncWriteExt as _;
+            let head = super::overlay::read_head(&mut io).await.unwrap();
+            assert!(head.starts_with("GET /api/v0/listening-ports HTTP/1.1"), "{head}");
+            let answer = format!("HTTP/1.1 {status}\r\nContent-Length: {}\r\n\r\n{body}", body.len());
+            io.write_all(answer.as_bytes()).await.unwrap();
+            io.flush().await.unwrap();
+        }
+    });
+    for detail in
+        ["the agent answered with status 500 Internal Server Error", "the agent's answer is not what was asked for"]
+    {
+        let failed = server.get(owner, &path).await.expect(502);
+        assert_eq!(failed["message"], "The ports of the workspace could not be listed.");
+        assert_eq!(failed["detail"], detail);
+    }
+    let listed = server.get(owner, &path).await.expect(200);
+    let ports: Vec<_> = listed["ports"].as_array().unwrap().iter().map(|port| port["port"].clone()).collect();
+    assert_eq!(ports, [443, 8080], "8000 is an app, and an external app does not count");
+    site.contact(server.app.now().as_microsecond() - 3_600_000_000).await;
+    assert_eq!(server.get(owner, &path).await.expect(400)["message"], "The agent is not connected.");
 }
