@@ -613,16 +613,12 @@ async fn ports_are_listed_that_are_no_apps_and_worth_opening() {
     server.get(&bob, &path).await.expect(404);
     let silent = server.get(owner, &path).await.expect(502);
     assert_eq!(silent["detail"], "nothing listens on port 4 in the workspace");
+    let port = |port: u16| json!({ "process_name": "x", "network": "tcp", "port": port });
+    let ports = [8, 22, 443, 8000, 8080].map(port);
     let answers = std::sync::Mutex::new(vec![
         ("500 Internal Server Error", String::new()),
         ("200 OK", "{".to_owned()),
-        (
-            "200 OK",
-            json!({ "ports": [8, 22, 443, 8000, 8080].map(|port| {
-                json!({ "process_name": "x", "network": "tcp", "port": port })
-            }) })
-            .to_string(),
-        ),
+        ("200 OK", json!({ "ports": ports }).to_string()),
     ]);
     node.serve(4, move |mut io| {
         let (status, body) = answers.lock().unwrap().remove(0);
