@@ -190,8 +190,10 @@ impl TestServer {
         let member = create::membership(self.app.default_organization, user.id, now);
         organizations::insert_member(&mut tx, &member).await.unwrap();
         tx.commit().await.unwrap();
-        let token =
-            open_session(&self.app, user.id, users::LoginType::Password, &Origin::default()).await.unwrap();
+        let token = open_session(&self.app, &user, &Origin::default())
+            .await
+            .unwrap()
+            .expect("the account is as it was read");
         token.expose().to_owned()
     }
 

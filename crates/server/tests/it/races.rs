@@ -2,6 +2,11 @@
 
 use std::fmt::Display;
 
+use coder_domain::clock::Clock as _;
+use coder_domain::secret::Secret;
+use coder_server::http::origin::Origin;
+use coder_server::routes::keys::create::open_session;
+use coder_store::{sessions, users};
 use serde_json::{Value, json};
 
 use crate::harness::{TestServer, on_both_engines};
@@ -15,6 +20,15 @@ async fn status(server: &TestServer, by: &str, method: &str, path: impl Display,
 fn succeeded(status: u16) -> bool {
     assert!(status < 500, "{status}");
     status < 300
+}
+
+/// What `PUT /users/{user}/password` changes, without the time for hashing.
+async fn change_password(server: &TestServer, name: &str) {
+    let mut tx = server.app.store.begin().await.unwrap();
+    let user = users::find_by_username(&mut tx, name).await.unwrap().unwrap();
+    users::update_password(&mut tx, user.id, &Secret::new("other"), server.clock.now()).await.unwrap();
+    sessions::delete_others(&mut tx, user.id, "").await.unwrap();
+    tx.commit().await.unwrap();
 }
 
 on_both_engines! {
@@ -42,6 +56,47 @@ on_both_engines! {
             assert!([a, b].iter().all(|status| [200, 401].contains(status)), "round {round}: {a} {b}");
             assert!(succeeded(a) || succeeded(b), "round {round}: {a} {b}");
             assert_eq!(status(&server, &session, "GET", "users/me", Value::Null).await, 401);
+        }
+    }
+
+    async fn a_new_password_ends_what_is_made_meanwhile(server: TestServer) {
+        let owner = server.owner().await;
+        for round in 0..ROUNDS {
+            let name = format!("u{round}");
+            let session = server.user(&owner, &name, &[]).await;
+            let make = async || server.post(&session, "/api/v2/users/me/keys/tokens", json!({})).await;
+            let (_, one, two, three) = tokio::join!(change_password(&server, &name), make(), make(), make());
+            for made in [one, two, three].iter().filter(|made| made.status == 201) {
+                let key = made.json()["key"].as_str().unwrap().to_owned();
+                assert_eq!(status(&server, &key, "GET", "users/me", Value::Null).await, 401, "round {round}");
+            }
+        }
+    }
+
+    async fn an_account_that_changed_meanwhile_gets_no_session(server: TestServer) {
+        let owner = server.owner().await;
+        let read = async |name: &str| {
+            let mut tx = server.app.store.reader().await.unwrap();
+            users::find_by_username(&mut tx, name).await.unwrap().unwrap()
+        };
+        let opens = async |user: &users::User| {
+            open_session(&server.app, user, &Origin::default()).await.unwrap().is_some()
+        };
+        for name in ["same", "other-password", "suspended", "deleted"] {
+            server.user(&owner, name, &[]).await;
+        }
+        let same = read("same").await;
+        assert!(opens(&same).await);
+        let user = read("other-password").await;
+        change_password(&server, "other-password").await;
+        assert!(!opens(&user).await);
+        for (name, method, path) in [
+            ("suspended", "PUT", "users/suspended/status/suspend"),
+            ("deleted", "DELETE", "users/deleted"),
+        ] {
+            let user = read(name).await;
+            assert_eq!(status(&server, &owner, method, path, Value::Null).await, 200);
+            assert!(!opens(&user).await, "{name}");
         }
     }
 

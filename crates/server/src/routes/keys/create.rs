@@ -171,11 +171,12 @@ pub fn max_lifetime(app: &App, user: &users::User) -> Duration {
     }
 }
 
-/// Opens a session after a successful login (scheduling-and-auth TOK-4).
-pub async fn open_session(app: &App, user: UserId, login_type: LoginType, origin: &Origin) -> Result<Secret> {
+/// Opens a session after a successful login (scheduling-and-auth TOK-4). None when the account or its password has changed since
+/// it was read: a new password ends the sessions of the old one.
+pub async fn open_session(app: &App, user: &users::User, origin: &Origin) -> Result<Option<Secret>> {
     let key = KeyRequest {
-        user,
-        login_type,
+        user: user.id,
+        login_type: user.login_type,
         name: String::new(),
         lifetime: app.config.sessions.duration,
         scopes: vec![SCOPE_ALL.to_owned()],
@@ -183,9 +184,19 @@ pub async fn open_session(app: &App, user: UserId, login_type: LoginType, origin
     };
     let now = app.now();
     transaction!(app.store, Error, |tx| {
+        users::keep(tx, user.id).await?;
+        let current = users::find(tx, user.id).await?;
+        let is_same = current.is_some_and(|current| {
+            current.status != users::UserStatus::Suspended
+                && current.login_type == user.login_type
+                && current.password_hash == user.password_hash
+        });
+        if !is_same {
+            return Ok(None);
+        }
         let token = issue(tx, &key, None, origin, now).await?;
-        Event::new(Verb::Login, Kind::ApiKey, user.0, "").write(tx, user, origin, now).await?;
-        Ok(token)
+        Event::new(Verb::Login, Kind::ApiKey, user.id.0, "").write(tx, user.id, origin, now).await?;
+        Ok(Some(token))
     })
 }
 
@@ -195,9 +206,16 @@ async fn insert_key(app: &App, caller: &Caller, user: &users::User, key: &KeyReq
     }
     let now = app.now();
     transaction!(app.store, Error, |tx| {
-        if user.id != caller.user.id {
+        // From here on neither a new password nor a change of roles ends keys of the caller before this transaction does.
+        if user.id == caller.user.id {
+            users::keep(tx, user.id).await?;
+        } else {
+            takeover::require_still(tx, caller, user.id).await?;
             let user = users::get(tx, user.id).await?;
             takeover::require(tx, caller, &user).await?;
+        }
+        if tokens::find(tx, &caller.key.id).await?.is_none() {
+            return Err(revoked());
         }
         let token = issue(tx, key, Parent::of(&caller.key), &caller.origin, now).await?;
         let event = Event::new(Verb::Create, Kind::ApiKey, user.id.0, key.name.as_str())
@@ -222,6 +240,10 @@ impl Parent {
         let not_after = key.not_after.unwrap_or(key.expires_at);
         (!key.is_sign_in()).then(|| Self { id: key.id.clone(), not_after })
     }
+}
+
+fn revoked() -> Error {
+    signed_out("The token is unknown or has been revoked.")
 }
 
 async fn issue(
@@ -256,7 +278,7 @@ async fn issue(
     tokens::insert(tx, &row).await.map_err(|error| {
         // The parent was deleted meanwhile.
         if matches!(error, coder_store::Error::Reference(_)) {
-            return signed_out("The token is unknown or has been revoked.");
+            return revoked();
         }
         if error.is_conflict_on("api_keys", "token_name") {
             return Error::name_taken(format!("A token with name {:?} already exists.", key.name));

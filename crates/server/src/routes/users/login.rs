@@ -64,14 +64,16 @@ pub async fn sign_in(app: &App, email: &str, password: Secret, origin: &Origin) 
     } else {
         None
     };
-    match refusal {
-        None => open_session(app, user.id, users::LoginType::Password, origin).await,
-        Some(error) => {
-            let event = Event::new(Verb::Login, Kind::ApiKey, user.id.0, "").status(error.status());
-            event.write(&mut app.store.single().await?, user.id, origin, app.now()).await?;
-            Err(error)
-        }
-    }
+    let refusal = match refusal {
+        Some(refusal) => refusal,
+        None => match open_session(app, &user, origin).await? {
+            Some(token) => return Ok(token),
+            None => wrong(),
+        },
+    };
+    let event = Event::new(Verb::Login, Kind::ApiKey, user.id.0, "").status(refusal.status());
+    event.write(&mut app.store.single().await?, user.id, origin, app.now()).await?;
+    Err(refusal)
 }
 
 /// `POST /users/logout`: what the token minted and daemons that joined with any of these go, too.
