@@ -13,7 +13,7 @@ use futures_util::stream::{self, StreamExt as _};
 use crate::context::Context;
 use crate::job::follow;
 use crate::remote;
-use crate::terminal::output::{Printer, Style, strip_control};
+use crate::terminal::output::{Printer, Style, one_line};
 
 #[derive(Debug, clap::Args)]
 pub(crate) struct Args {
@@ -107,10 +107,10 @@ impl<'a> AgentLines<'a> {
     fn print(&self, printer: &Printer, line: &WorkspaceAgentLog) {
         let source = line.source_id.and_then(|id| self.sources.get(&id)).filter(|name| !name.is_empty());
         let from = match source {
-            Some(source) => format!("agent {} ({})", self.agent.name, strip_control(source)),
+            Some(source) => format!("agent {} ({})", self.agent.name, one_line(source)),
             None => format!("agent {}", self.agent.name),
         };
-        print(printer, line.created_at, &line.level, &format!("{from}: {}", strip_control(&line.output)));
+        print(printer, line.created_at, &line.level, &format!("{from}: {}", one_line(&line.output)));
     }
 }
 
@@ -129,11 +129,11 @@ impl Lines {
     fn print(&mut self, line: &ProvisionerJobLog) {
         if !line.stage.is_empty() && line.stage != self.stage {
             self.stage.clone_from(&line.stage);
-            let heading = format!("=== {}", strip_control(&line.stage));
+            let heading = format!("=== {}", one_line(&line.stage));
             print(&self.printer, line.created_at, &line.log_level, &heading);
         }
         if !line.output.is_empty() {
-            print(&self.printer, line.created_at, &line.log_level, &strip_control(&line.output));
+            print(&self.printer, line.created_at, &line.log_level, &one_line(&line.output));
         }
     }
 }

@@ -67,7 +67,7 @@ pub(crate) async fn run(ctx: &Context, args: Args) -> anyhow::Result<()> {
     let severity = if healthy { "ok" } else { "error" };
     let report = Report { derp: Derp { healthy, severity, regions } };
     match args.output {
-        Format::Json => ctx.printer.data(&serde_json::to_string_pretty(&report)?),
+        Format::Json => ctx.printer.json(&report)?,
         Format::Table | Format::Wide => {
             for (id, region) in &report.derp.regions {
                 let form = if region.uses_websocket { ", over a WebSocket" } else { "" };

@@ -23,7 +23,7 @@ pub(crate) async fn run(ctx: &Context, args: Args) -> anyhow::Result<()> {
     let client = remote::connect(ctx)?;
     let workspace = remote::workspace(&client, &args.workspace).await?;
     if args.output == Format::Json {
-        ctx.printer.data(&serde_json::to_string_pretty(&workspace)?);
+        ctx.printer.json(&workspace)?;
         return Ok(());
     }
     let build = &workspace.latest_build;

@@ -134,7 +134,7 @@ fn show(ctx: &Context, measured: &[Measured], output: Format) -> anyhow::Result<
     let overall = Measured { start: first.start, end: last.end, bytes };
     let report = Report { overall: overall.row(), intervals: measured.iter().map(|one| one.row()).collect() };
     match output {
-        Format::Json => ctx.printer.data(&serde_json::to_string_pretty(&report)?),
+        Format::Json => ctx.printer.json(&report)?,
         Format::Table | Format::Wide => {
             let line = |row: &Row| {
                 format!(

@@ -171,7 +171,7 @@ fn all(printer: &Printer, format: StatFormat) -> anyhow::Result<()> {
         container_memory: resources::container_memory(Path::new(CGROUP)).map(in_gib),
     };
     if format == StatFormat::Json {
-        printer.data(&serde_json::to_string_pretty(&[all])?);
+        printer.json(&[all])?;
         return Ok(());
     }
     let rows = [

@@ -90,7 +90,7 @@ pub(crate) async fn run(ctx: &Context, command: Command) -> anyhow::Result<()> {
             let key = client.token_by_name(&args.wanted).await?;
             let row = ApiKeyWithOwner { key, username: String::new() };
             if args.table.format == Format::Json {
-                ctx.printer.data(&serde_json::to_string_pretty(&[row.key])?);
+                ctx.printer.json(&[row.key])?;
                 return Ok(());
             }
             let options = with_owner(args.table, true);

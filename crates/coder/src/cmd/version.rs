@@ -40,7 +40,7 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<()> {
         boring_crypto: false,
     };
     match args.output {
-        VersionFormat::Json => printer.data(&serde_json::to_string_pretty(&version)?),
+        VersionFormat::Json => printer.json(&version)?,
         VersionFormat::Text => {
             printer.data(&format!("coder {}", versions::line()));
             printer.data(if cfg!(feature = "server") {

@@ -81,7 +81,7 @@ pub(crate) async fn run(ctx: &Context, args: Args) -> anyhow::Result<()> {
             table::print(&ctx.printer, &options, &[row], "")
         }
         WhoamiFormat::Json => {
-            ctx.printer.data(&serde_json::to_string_pretty(&[row])?);
+            ctx.printer.json(&[row])?;
             Ok(())
         }
     }

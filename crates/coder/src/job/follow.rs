@@ -12,7 +12,7 @@ use tokio::time::MissedTickBehavior;
 use crate::duration;
 use crate::job::queue::QueueStatus;
 use crate::job::resource_progress::ResourceProgress;
-use crate::terminal::output::{Printer, Style, strip_control};
+use crate::terminal::output::{Printer, Style, one_line};
 use crate::terminal::spinner;
 
 /// The last stage, which follows the others in any case (wire-protocol 5.13).
@@ -114,7 +114,7 @@ fn unmatched(job: &ProvisionerJob, matched: &MatchedProvisioners) -> Option<Stri
     Some(format!(
         "{reason}; the job waits until one joins\n      tags: {}\n      start one with `coder provisioner start`, and see \
          `coder provisioner jobs list`",
-        job.tags
+        one_line(&job.tags.to_string())
     ))
 }
 
@@ -179,7 +179,7 @@ impl StageLog {
         if !self.is_folded || is_problem {
             self.printer.note(&self.text(line, counted));
         } else if let Some((done, all)) = counted {
-            let output = strip_control(&line.output);
+            let output = one_line(&line.output);
             let mark = self.printer.paint(Style::Good, "✔");
             let text = match output.split_once(": ") {
                 Some((address, words)) => {
@@ -209,15 +209,15 @@ impl StageLog {
         let passed = spinner::passed(self.since.elapsed());
         let frame = spinner::frame(self.since.elapsed());
         if let Some(status) = self.progress.status() {
-            self.printer.draw_line(Style::Code, &format!("{frame} {}{passed}", strip_control(&status)));
+            self.printer.draw_line(Style::Code, &format!("{frame} {}{passed}", one_line(&status)));
         } else if let Some((stage, _)) = &self.stage {
-            self.printer.draw_line(Style::Code, &format!("{frame} {}{passed}", strip_control(stage)));
+            self.printer.draw_line(Style::Code, &format!("{frame} {}{passed}", one_line(stage)));
         }
     }
 
     /// The line. A line that completes a resource gets the number of completed ones.
     fn text(&self, line: &ProvisionerJobLog, counted: Option<(usize, usize)>) -> String {
-        let output = strip_control(&line.output);
+        let output = one_line(&line.output);
         let text = match counted {
             Some((done, all)) => format!("    [{done}/{all}] {output}"),
             None => format!("    {output}"),
@@ -256,11 +256,7 @@ impl StageLog {
 
     fn open(&mut self, stage: &str, at: Timestamp) {
         if !self.is_folded {
-            self.printer.note(&format!(
-                "{} {}",
-                self.printer.paint(Style::Code, "==>"),
-                strip_control(stage)
-            ));
+            self.printer.note(&format!("{} {}", self.printer.paint(Style::Code, "==>"), one_line(stage)));
         }
         self.stage = Some((stage.to_owned(), at));
         self.since = Instant::now();
@@ -278,7 +274,7 @@ impl StageLog {
             if !succeeded {
                 self.unfold();
             }
-            self.printer.note(&format!("=== {mark} {} [{}]", strip_control(&stage), duration::short(passed)));
+            self.printer.note(&format!("=== {mark} {} [{}]", one_line(&stage), duration::short(passed)));
         }
     }
 }
@@ -337,5 +333,15 @@ mod tests {
         assert!(unmatched(&job("pending"), &matched(2, 0)).unwrap().contains("are offline"));
         assert_eq!(unmatched(&job("pending"), &matched(2, 1)), None);
         assert_eq!(unmatched(&job("running"), &matched(0, 0)), None);
+    }
+
+    #[test]
+    fn a_line_does_not_look_like_several() {
+        let line: ProvisionerJobLog = serde_json::from_value(serde_json::json!({
+            "id": 1, "created_at": "2025-01-01T00:00:00Z", "log_source": "provisioner", "log_level": "info",
+            "stage": "s", "output": "a\r\n=== forged\u{1b}[2J\u{2028}b",
+        }))
+        .unwrap();
+        assert_eq!(StageLog::new(Printer::plain()).text(&line, None), "    a === forgedb");
     }
 }

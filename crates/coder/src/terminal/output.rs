@@ -3,6 +3,8 @@
 use std::borrow::Cow;
 use std::io::{self, IsTerminal, Write as _};
 
+use serde::Serialize;
+
 use crate::env;
 
 /// The output streams and their styles.
@@ -109,6 +111,12 @@ impl Printer {
         drop(writeln!(io::stdout().lock(), "{text}"));
     }
 
+    /// Data as JSON.
+    pub(crate) fn json(&self, value: &(impl Serialize + ?Sized)) -> anyhow::Result<()> {
+        self.data(&tame_json(&serde_json::to_string_pretty(value)?));
+        Ok(())
+    }
+
     /// Bytes of data, as they are.
     pub(crate) fn raw(&self, bytes: &[u8]) -> io::Result<()> {
         let mut out = io::stdout().lock();
@@ -196,16 +204,41 @@ fn cut(text: &str, columns: Option<u16>) -> Cow<'_, str> {
     Cow::Owned(format!("{kept}…"))
 }
 
+/// Whether a character controls the terminal, or changes the direction or the lines of text unseen. Lines and tabs do not.
+fn is_wild(c: char) -> bool {
+    match c {
+        '\n' | '\t' => false,
+        '\u{61c}' | '\u{200e}' | '\u{200f}' | '\u{2028}'..='\u{202e}' | '\u{2066}'..='\u{2069}' => true,
+        _ => c.is_control(),
+    }
+}
+
+/// JSON in which such characters are written as their codes.
+fn tame_json(text: &str) -> Cow<'_, str> {
+    if !text.contains(is_wild) {
+        return Cow::Borrowed(text);
+    }
+    let mut tamed = String::with_capacity(text.len());
+    for character in text.chars() {
+        if is_wild(character) {
+            tamed.push_str(&format!("\\u{:04x}", u32::from(character)));
+        } else {
+            tamed.push(character);
+        }
+    }
+    Cow::Owned(tamed)
+}
+
+/// A text of others as one line, which must not look like further lines of ours.
+pub(crate) fn one_line(text: &str) -> String {
+    strip_control(text).replace(['\n', '\t'], " ")
+}
+
 /// A text of others, which must not control the terminal: without escape sequences, control characters and what reverses the
 /// direction of text, but with its lines and tabs.
 pub(crate) fn strip_control(text: &str) -> Cow<'_, str> {
     const ESCAPE: char = '\u{1b}';
     const BELL: char = '\u{7}';
-    let is_wild = |c: char| match c {
-        '\n' | '\t' => false,
-        '\u{202a}'..='\u{202e}' | '\u{2066}'..='\u{2069}' => true,
-        _ => c.is_control(),
-    };
     if !text.contains(is_wild) {
         return Cow::Borrowed(text);
     }
@@ -235,6 +268,20 @@ mod tests {
     use super::*;
 
     #[test]
+    fn json_does_not_control_the_terminal() {
+        let wild = "a\u{9b}2J\u{202e}\u{7f}\u{1b}\n\u{e9}";
+        let text = serde_json::to_string_pretty(&[wild]).unwrap();
+        let tamed = tame_json(&text);
+        assert_eq!(tamed, "[\n  \"a\\u009b2J\\u202e\\u007f\\u001b\\n\u{e9}\"\n]");
+        assert_eq!(serde_json::from_str::<Vec<String>>(&tamed).unwrap(), [wild]);
+    }
+
+    #[test]
+    fn one_line_stays_one() {
+        assert_eq!(one_line("a\r\nforged\tline\u{1b}[2J\u{2028}b"), "a forged lineb");
+    }
+
+    #[test]
     fn a_drawn_line_fits_into_the_terminal() {
         assert_eq!(cut("1234", Some(5)), "1234");
         assert_eq!(cut("12345", Some(5)), "123…");
@@ -252,7 +299,8 @@ mod tests {
             ("10%\r20%\u{8}\u{9b}x", "10%20%x"),
             ("\u{1b}Mup\u{1b}", "up"),
             ("\u{1b}[31", ""),
-            ("a\u{202e}b\u{2066}c", "abc"),
+            ("a\u{202e}b\u{2066}c\u{200f}d\u{61c}e", "abcde"),
+            ("a\u{2028}b\u{2029}c", "abc"),
         ] {
             assert_eq!(strip_control(wild), tamed, "{wild:?}");
         }

@@ -68,7 +68,7 @@ pub(crate) fn lines(
             Some(persistent) if persistent.has(resource) => format!("({kind}, persistent)"),
             Some(_) => format!("({kind}, ephemeral)"),
         };
-        let name = printer.paint(Style::Bold, &format!("{}.{}", resource.kind, resource.name));
+        let name = printer.paint(Style::Bold, &Node::plain(&format!("{}.{}", resource.kind, resource.name)));
         let mut lines = vec![format!("{name} {}", printer.paint(Style::Faint, &kind))];
         let mut below = Vec::new();
         // A plan does not know all values yet.
@@ -95,7 +95,8 @@ pub(crate) fn lines(
 }
 
 fn agent_node(printer: &Printer, agent: &WorkspaceAgent, is_live: bool) -> Node {
-    let mut text = format!("agent {} ({}, {})", agent.name, agent.operating_system, agent.architecture);
+    let mut text =
+        Node::plain(&format!("agent {} ({}, {})", agent.name, agent.operating_system, agent.architecture));
     if is_live {
         let look = if agent.status.as_str() == "connected" { Style::Good } else { Style::Warn };
         text.push_str(&format!(" {}", printer.paint(look, agent.status.as_str())));
@@ -167,6 +168,21 @@ mod tests {
             "type": kind, "name": name, "agents": agents, "metadata": [{"key": "size", "value": "5\n\u{1b}[2J GiB"}],
         }))
         .unwrap()
+    }
+
+    #[test]
+    fn names_do_not_control_the_terminal() {
+        let wild = "x\u{1b}[2J\r\nforged\u{9b}2J\u{202e}";
+        let mut found = resource(wild, wild, "start", serde_json::json!([]));
+        found.metadata.clear();
+        assert_eq!(lines(&Printer::plain(), &[found], None, true), ["x forged2J.x forged2J (peripheral)"]);
+        let id = "11111111-1111-4111-8111-111111111111";
+        let agent: WorkspaceAgent = serde_json::from_value(serde_json::json!({
+            "id": id, "resource_id": id, "created_at": "2025-01-01T00:00:00Z", "updated_at": "2025-01-01T00:00:00Z",
+            "status": "connecting", "lifecycle_state": "created", "name": "main", "architecture": wild, "operating_system": wild,
+        }))
+        .unwrap();
+        assert_eq!(agent_node(&Printer::plain(), &agent, false).text, "agent main (x forged2J, x forged2J)");
     }
 
     #[test]

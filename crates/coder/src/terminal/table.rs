@@ -10,7 +10,7 @@ use coder_domain::clock::{Clock as _, SystemClock};
 use coder_domain::tags::TagSet;
 use serde::Serialize;
 
-use crate::terminal::output::{Printer, Style, strip_control};
+use crate::terminal::output::{Printer, Style, one_line};
 use crate::{duration, plural, suggest};
 
 /// `-o`.
@@ -186,8 +186,7 @@ pub(crate) fn print<T: Listed>(
 ) -> anyhow::Result<()> {
     let chosen = choose(options)?;
     if options.format == Format::Json {
-        printer.data(&serde_json::to_string_pretty(rows)?);
-        return Ok(());
+        return printer.json(rows);
     }
     if rows.is_empty() {
         printer.note(empty);
@@ -376,10 +375,6 @@ fn status_style(column: &str, cell: &str) -> Option<Style> {
 
 fn length(text: &str) -> usize {
     text.chars().count()
-}
-
-fn one_line(cell: &str) -> String {
-    strip_control(cell).replace(['\n', '\t'], " ")
 }
 
 fn pad(cell: &str, width: usize) -> String {

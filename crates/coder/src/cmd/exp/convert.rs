@@ -51,7 +51,7 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<()> {
     let printer = Printer::detect(false);
     match convert_text(args.source.into(), &shown, &graph) {
         Ok(value) => {
-            printer.data(&serde_json::to_string_pretty(&value)?);
+            printer.json(&value)?;
             Ok(())
         }
         Err(error) => {

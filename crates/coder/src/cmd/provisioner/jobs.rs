@@ -8,6 +8,7 @@ use coder_domain::ids::JobId;
 use serde::Serialize;
 
 use crate::context::Context;
+use crate::terminal::output::one_line;
 use crate::terminal::table::{self, Column, Listed};
 use crate::{args, env, remote};
 
@@ -175,15 +176,10 @@ fn explained(row: &Row) -> Vec<String> {
     let Some(reasons) = &row.reasons else { return Vec::new() };
     let mut lines = vec![String::new(), format!("Job {} waits:", row.job.id)];
     for reason in reasons {
-        lines.push(format!("  {}: {}", plain(&reason.code), plain(&reason.message)));
-        lines.push(format!("    next: {}", plain(&reason.next_step)));
+        lines.push(format!("  {}: {}", one_line(&reason.code), one_line(&reason.message)));
+        lines.push(format!("    next: {}", one_line(&reason.next_step)));
     }
     lines
-}
-
-/// A text of the server, which must not control the terminal.
-fn plain(text: &str) -> String {
-    text.chars().map(|c| if c.is_control() { ' ' } else { c }).collect()
 }
 
 async fn cancel(ctx: &Context, args: CancelArgs) -> anyhow::Result<()> {

@@ -13,7 +13,7 @@ use coder_domain::ids::OrganizationId;
 use crate::context::Context;
 use crate::exit::Canceled;
 use crate::job::follow;
-use crate::terminal::output::Style;
+use crate::terminal::output::{Style, strip_control};
 use crate::terminal::resource_tree::Persistent;
 use crate::terminal::{prompt, resource_tree};
 
@@ -124,7 +124,7 @@ fn ask(
     ctx.printer.note("The template needs values for variables.");
     for variable in missing {
         if !variable.description.is_empty() {
-            ctx.printer.note(&ctx.printer.paint(Style::Faint, &variable.description));
+            ctx.printer.note(&ctx.printer.paint(Style::Faint, &strip_control(&variable.description)));
         }
         let question = format!("{}:", variable.name);
         let instead = format!("pass --variable {}=VALUE", variable.name);

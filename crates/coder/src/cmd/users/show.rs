@@ -19,7 +19,7 @@ pub(crate) async fn run(ctx: &Context, args: Args) -> anyhow::Result<()> {
     let client = remote::connect(ctx)?;
     let user = remote::user(&client, &args.user).await?;
     if args.output == Format::Json {
-        ctx.printer.data(&serde_json::to_string_pretty(&user)?);
+        ctx.printer.json(&user)?;
         return Ok(());
     }
     let mut names = Vec::new();
