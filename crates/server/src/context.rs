@@ -58,6 +58,8 @@ pub struct Ctx {
     pub websockets: Arc<WebSocketLimit>,
     /// Streams of an agent that wait for the claim of its workspace.
     pub claim_streams: Arc<OpenCount<AgentId>>,
+    /// Requests of an agent that wait until its owner has connected an account.
+    pub account_waits: Arc<OpenCount<AgentId>>,
     pub external_auth: ExternalAuthProviders,
     /// Relay, coordinator, and the users connected to it.
     pub network: Network,

@@ -31,7 +31,7 @@ use crate::metrics::counters::Metrics;
 use crate::network::Network;
 use crate::provisioning::dispatch::scheduler::Scheduler;
 use crate::router;
-use crate::routes::workspace_agents::MOST_CLAIM_STREAMS;
+use crate::routes::workspace_agents::{MOST_ACCOUNT_WAITS, MOST_CLAIM_STREAMS};
 use crate::tasks;
 
 /// Most connections to the metrics listener.
@@ -225,6 +225,7 @@ pub async fn context(config: Config, deps: Deps) -> Result<App, Error> {
         rates,
         websockets,
         claim_streams: OpenCount::new(MOST_CLAIM_STREAMS),
+        account_waits: OpenCount::new(MOST_ACCOUNT_WAITS),
         external_auth,
         network,
         apps,

@@ -3,6 +3,7 @@
 use axum::extract::FromRequestParts;
 use coder_store::workspaces::agent_connections::{self, AgentIdentity};
 use http::request::Parts;
+use http::{HeaderMap, Uri};
 use uuid::Uuid;
 
 use crate::authn::session::presented;
@@ -17,20 +18,25 @@ impl FromRequestParts<App> for AgentCaller {
     type Rejection = Error;
 
     async fn from_request_parts(parts: &mut Parts, app: &App) -> Result<Self> {
-        let refuse = |detail: &str| Error::unauthorized("Workspace agent not authorized.").detail(detail);
-        let found = presented(&parts.headers, &parts.uri);
-        let token = found.ok_or_else(|| refuse("An agent token is needed."))?.token;
-        // Tokens of users have another form, and are not looked up.
-        if Uuid::try_parse(token.expose()).is_err() {
-            return Err(refuse("The agent token is not a UUID."));
-        }
-        let found = agent_connections::authenticate(&mut app.store.reader().await?, &token).await?;
-        // One text for all reasons: a caller without rights learns nothing about a token.
-        found.map(Self).ok_or_else(|| {
-            refuse(
-                "The agent token is unknown, or its build is not the latest one of the workspace. A new build of the \
-                 workspace has a new agent.",
-            )
-        })
+        authenticate(app, &parts.headers, &parts.uri).await.map(Self)
     }
+}
+
+/// The agent whose token a request has. Requests that wait call it again: the access may have ended meanwhile.
+pub async fn authenticate(app: &App, headers: &HeaderMap, uri: &Uri) -> Result<AgentIdentity> {
+    let refuse = |detail: &str| Error::unauthorized("Workspace agent not authorized.").detail(detail);
+    let found = presented(headers, uri);
+    let token = found.ok_or_else(|| refuse("An agent token is needed."))?.token;
+    // Tokens of users have another form, and are not looked up.
+    if Uuid::try_parse(token.expose()).is_err() {
+        return Err(refuse("The agent token is not a UUID."));
+    }
+    let found = agent_connections::authenticate(&mut app.store.reader().await?, &token).await?;
+    // One text for all reasons: a caller without rights learns nothing about a token.
+    found.ok_or_else(|| {
+        refuse(
+            "The agent token is unknown, or its build is not the latest one of the workspace. A new build of the \
+             workspace has a new agent.",
+        )
+    })
 }

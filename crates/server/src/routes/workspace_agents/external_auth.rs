@@ -8,10 +8,10 @@ use coder_api::paths;
 use coder_domain::external_auth::Provider;
 use coder_domain::ids::UserId;
 use coder_domain::secret::Secret;
-use http::StatusCode;
+use http::{HeaderMap, StatusCode, Uri};
 
 use super::git_ssh_key::require_user_data;
-use crate::agents::authenticate::AgentCaller;
+use crate::agents::authenticate::{AgentCaller, authenticate};
 use crate::context::App;
 use crate::events::Topic;
 use crate::external_auth;
@@ -22,11 +22,15 @@ use crate::http::{AccessUrl, Error, Json, Result};
 const LISTEN_TIMEOUT: Duration = Duration::from_secs(300);
 /// Makes up for an account that was connected at another server.
 const LOOK_AGAIN: Duration = Duration::from_secs(5);
+/// Requests of one agent that wait. Several clones may wait for one account.
+pub const MOST_ACCOUNT_WAITS: usize = 32;
 
 /// `GET /workspaceagents/me/external-auth`
 pub async fn external_auth(
     State(app): State<App>,
     AgentCaller(identity): AgentCaller,
+    headers: HeaderMap,
+    uri: Uri,
     query: Query,
     AccessUrl(address): AccessUrl,
 ) -> Result<Json<AgentExternalAuth>> {
@@ -47,9 +51,15 @@ pub async fn external_auth(
                     return Err(Error::new(StatusCode::SERVICE_UNAVAILABLE, "The server stops."));
                 }
             }
+            // The build may have ended meanwhile, or the account may be suspended.
+            require_user_data(&app, &authenticate(&app, &headers, &uri).await?).await?;
         }
     };
     if query.get("listen").is_some() {
+        let _permit = app.account_waits.admit(identity.agent_id).ok_or_else(|| {
+            Error::new(StatusCode::TOO_MANY_REQUESTS, "This agent waits for accounts already.")
+                .detail(format!("An agent may have {MOST_ACCOUNT_WAITS} such requests: end one of them."))
+        })?;
         if let Ok(found) = tokio::time::timeout(LISTEN_TIMEOUT, listen).await {
             return found.map(Json);
         }

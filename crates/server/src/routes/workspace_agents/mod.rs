@@ -16,7 +16,7 @@ mod reinit;
 mod rpc;
 
 pub use containers::containers;
-pub use external_auth::external_auth;
+pub use external_auth::{MOST_ACCOUNT_WAITS, external_auth};
 pub use get::get;
 pub use git_ssh_key::git_ssh_key;
 pub use instance_identity::{aws, azure, google};

@@ -4,11 +4,14 @@ use axum::body::Body;
 use coder_api::paths;
 use coder_domain::secret::Secret;
 use coder_store::workspaces::agent_connections;
+use futures_util::StreamExt as _;
+use futures_util::stream::FuturesUnordered;
 use http::{Method, Request};
 use serde_json::json;
 use uuid::Uuid;
 
 use super::rig::{Rig, insert_agent};
+use crate::external_auth::Provider;
 use crate::harness::{Answer, TestServer, on_both_engines};
 
 /// Routes of agents, with what a good token gets without further parameters.
@@ -33,6 +36,34 @@ async fn reinit(server: &TestServer, token: &str) -> u16 {
     let request =
         Request::get(paths::AGENT_REINIT).header("Coder-Session-Token", token).body(Body::empty()).unwrap();
     server.open(request).await.status().as_u16()
+}
+
+/// A workspace of a server with a provider of accounts, and the path by which its agent waits for one.
+async fn rig_with_provider() -> (Rig, String) {
+    let provider = Provider::start().await;
+    let rig = Rig::new(TestServer::sqlite_with(provider.config(&[])).await).await;
+    (rig, format!("{}?id=corp&listen", paths::AGENT_EXTERNAL_AUTH))
+}
+
+#[tokio::test]
+async fn requests_that_wait_for_an_account_are_bounded_for_each_agent() {
+    let (rig, path) = rig_with_provider().await;
+    let waits: FuturesUnordered<_> = (0..40).map(|_| rig.server.get(&rig.token, &path)).collect();
+    let refused: Vec<_> = waits.take(8).map(|answer| answer.status.as_u16()).collect().await;
+    assert_eq!(refused, [429; 8]);
+}
+
+#[tokio::test]
+async fn a_request_that_waits_for_an_account_ends_with_the_access_of_its_agent() {
+    let (rig, path) = rig_with_provider().await;
+    let owner = rig.server.user_id(&rig.owner).await;
+    let stop = async {
+        let stop = rig.build("stop").await;
+        rig.server.finish(stop, "").await;
+        rig.server.app.events.external_auth_connected(owner);
+    };
+    let (waited, ()) = tokio::join!(rig.server.get(&rig.token, &path), stop);
+    assert_eq!(waited.status, 401);
 }
 
 on_both_engines! {
