@@ -12,7 +12,7 @@ use coder_source::files::SourceName;
 /// Most bytes of file content in an archive.
 pub(crate) const MAX_CONTENT_BYTES: u64 = 1 << 20;
 /// Deepest directory, against loops through mounts.
-const MAX_DEPTH: usize = 64;
+pub(crate) const MAX_DEPTH: usize = 64;
 
 /// A packed template.
 #[derive(Debug)]

@@ -1,12 +1,14 @@
 //! `coder templates pull`: the source of a version, into a directory or as an archive.
 
 use std::fs;
-use std::path::{Path, PathBuf};
+use std::path::{Component, Path, PathBuf};
 
-use anyhow::{Context as _, bail};
+use anyhow::{Context as _, bail, ensure};
 use coder_api::files;
+use tar::EntryType;
 
 use crate::context::Context;
+use crate::template::pack::MAX_DEPTH;
 use crate::terminal::{prompt, spinner};
 use crate::{args, remote};
 
@@ -58,7 +60,10 @@ pub(crate) async fn run(ctx: &Context, args: Args) -> anyhow::Result<()> {
         let question = format!("{} is not empty. Overwrite files in it?", directory.display());
         prompt::confirm(&ctx.printer, &question, "pass --yes, or name another directory")?;
     }
-    unpack(&archive, &directory)?;
+    for name in unpack(&archive, &directory)? {
+        ctx.printer
+            .warn(&format!("{name:?} was left out: it is a link or a special file, or belongs to git"));
+    }
     ctx.printer.note(&format!(
         "Version {} of template {} is in {}.",
         version.name,
@@ -68,34 +73,55 @@ pub(crate) async fn run(ctx: &Context, args: Args) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// Writes the files of an archive below `directory`, and never outside of it.
-fn unpack(archive: &[u8], directory: &Path) -> anyhow::Result<()> {
+/// Writes the files of an archive below `directory`, and never outside of it. The names of entries that are left out: links, which
+/// could lead an editor elsewhere, other special files, and `.git`, which names programs that git runs.
+fn unpack(archive: &[u8], directory: &Path) -> anyhow::Result<Vec<String>> {
     fs::create_dir_all(directory).with_context(|| format!("make {}", directory.display()))?;
+    let mut left_out = Vec::new();
     let mut archive = tar::Archive::new(archive);
     for entry in archive.entries().context("read the archive")? {
         let mut entry = entry.context("read the archive")?;
-        let name = entry.path().context("read the archive")?.display().to_string();
+        let path = entry.path().context("read the archive")?.into_owned();
+        let name = path.display().to_string();
+        ensure!(
+            path.components().count() <= MAX_DEPTH,
+            "the archive has a file more than {MAX_DEPTH} folders deep"
+        );
+        let is_git = |part: Component<'_>| part.as_os_str().eq_ignore_ascii_case(".git");
+        if !is_plain(entry.header().entry_type()) || path.components().any(is_git) {
+            left_out.push(name);
+            continue;
+        }
         let is_written = entry.unpack_in(directory).with_context(|| format!("write {name}"))?;
         if !is_written {
             bail!("the archive has a file outside of the template: {name:?}");
         }
     }
-    Ok(())
+    Ok(left_out)
+}
+
+const fn is_plain(kind: EntryType) -> bool {
+    matches!(
+        kind,
+        EntryType::Regular | EntryType::Continuous | EntryType::Directory | EntryType::XGlobalHeader
+    )
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
 
-    fn archive(name: &str) -> Vec<u8> {
+    fn archive(name: &str, kind: EntryType) -> Vec<u8> {
         let mut tar = tar::Builder::new(Vec::new());
         let mut header = tar::Header::new_gnu();
-        header.set_size(4);
+        header.set_entry_type(kind);
+        header.set_size(if kind == EntryType::Regular { 4 } else { 0 });
         header.set_mode(0o644);
+        header.set_link_name("/etc/passwd").unwrap();
         // The library refuses to write such names.
         header.as_old_mut().name[..name.len()].copy_from_slice(name.as_bytes());
         header.set_cksum();
-        tar.append(&header, &b"text"[..]).unwrap();
+        tar.append(&header, if kind == EntryType::Regular { &b"text"[..] } else { b"" }).unwrap();
         tar.into_inner().unwrap()
     }
 
@@ -103,9 +129,43 @@ mod tests {
     fn nothing_is_written_outside_of_the_directory() {
         let parent = tempfile::tempdir().unwrap();
         let directory = parent.path().join("template");
-        unpack(&archive("modules/main.tf"), &directory).unwrap();
+        let left_out = unpack(&archive("modules/main.tf", EntryType::Regular), &directory).unwrap();
+        assert_eq!(left_out, [""; 0]);
         assert_eq!(fs::read_to_string(directory.join("modules/main.tf")).unwrap(), "text");
-        unpack(&archive("../outside"), &directory).unwrap_err();
+        unpack(&archive("../outside", EntryType::Regular), &directory).unwrap_err();
         assert!(!parent.path().join("outside").exists());
+    }
+
+    #[test]
+    fn links_special_files_and_files_of_git_are_left_out() {
+        let directory = tempfile::tempdir().unwrap();
+        for (name, kind) in [
+            ("main.tf", EntryType::Symlink),
+            ("main.tf", EntryType::Link),
+            ("main.tf", EntryType::Fifo),
+            ("main.tf", EntryType::Char),
+            (".git/config", EntryType::Regular),
+            ("modules/.GIT/config", EntryType::Regular),
+        ] {
+            let left_out = unpack(&archive(name, kind), directory.path()).unwrap();
+            assert_eq!(left_out, [name], "{kind:?}");
+        }
+        assert_eq!(fs::read_dir(directory.path()).unwrap().count(), 0);
+    }
+
+    #[test]
+    fn folders_are_bounded() {
+        let directory = tempfile::tempdir().unwrap();
+        let name = |depth: usize| "d/".repeat(depth - 1) + "x";
+        let unpack_at = |depth: usize| {
+            let mut tar = tar::Builder::new(Vec::new());
+            let mut header = tar::Header::new_gnu();
+            header.set_size(0);
+            header.set_mode(0o644);
+            tar.append_data(&mut header, name(depth), &b""[..]).unwrap();
+            unpack(&tar.into_inner().unwrap(), directory.path())
+        };
+        unpack_at(MAX_DEPTH).unwrap();
+        unpack_at(MAX_DEPTH + 1).unwrap_err();
     }
 }
