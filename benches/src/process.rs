@@ -139,7 +139,7 @@ pub(crate) fn server(
     command.args(["server", "--http-address", &address.to_string()]).args(arguments);
     isolate(&mut command, folder);
     if let Database::Postgres(database) = database {
-        let Location::Postgres(url) = &database.location else { bail!("that is no Postgres") };
+        let Location::Postgres(url) = &database.location else { bail!("the database is not a Postgres one") };
         command.env("CODER_PG_CONNECTION_URL", url.expose());
     }
     let log = std::fs::File::create(folder.join("server.log"))?;

@@ -61,7 +61,7 @@ fn can_build(triple: &str) -> bool {
 fn keep(built: &Path, name: &str) -> Result<PathBuf> {
     let folder = target().join("dist");
     std::fs::create_dir_all(&folder).with_context(|| format!("cannot make {}", folder.display()))?;
-    // Copied to the side and renamed, so that a running older copy is no obstacle.
+    // Copied to the side and renamed, so that a running older copy does not prevent it.
     let (fresh, kept) = (folder.join(format!("{name}.new")), folder.join(name));
     std::fs::copy(built, &fresh).with_context(|| format!("cannot copy {}", built.display()))?;
     std::fs::rename(&fresh, &kept)?;

@@ -82,7 +82,7 @@ impl Calls {
     }
 }
 
-/// Whether the server does not know the method: an older one, which is no reason to drop the connection.
+/// Whether the server does not know the method, as an older one does not. The connection goes on.
 pub(crate) fn is_unimplemented(error: &Error) -> bool {
     matches!(error, Error::Refused(Status { code: UNIMPLEMENTED, .. }))
 }

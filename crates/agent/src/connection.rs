@@ -122,7 +122,7 @@ impl Connections {
         std::future::pending().await
     }
 
-    /// Does not go on while the agent ends, and is no reason to end the connection then.
+    /// Does the work until the agent begins to end. From then on it never returns, so that the connection stays open.
     async fn until_stopping(
         &self,
         work: impl Future<Output = Result<(), ConnectionError>>,

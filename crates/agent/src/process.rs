@@ -55,7 +55,7 @@ impl Group {
         Self(child.id().and_then(|id| Pid::from_raw(i32::try_from(id).ok()?)))
     }
 
-    /// Signals every process of the group. One that has ended is no error.
+    /// Signals every process of the group. One that has ended is skipped.
     pub(crate) fn signal(self, signal: Signal) {
         if let Some(leader) = self.0 {
             let _ = kill_process_group(leader, signal);

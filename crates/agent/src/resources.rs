@@ -45,7 +45,7 @@ pub fn container_memory(root: &Path) -> Option<Usage> {
         let text = std::fs::read_to_string(root.join(path)).ok()?;
         text.lines().find_map(|line| line.strip_prefix(name)?.trim().parse::<u64>().ok())
     };
-    // Files that can be read again from the disk are no use of memory.
+    // Files that can be read again from the disk do not count as used memory.
     if let Some(total) = number("memory.max") {
         let cached = field("memory.stat", "inactive_file ").unwrap_or(0);
         return Some(Usage { used: number("memory.current")?.saturating_sub(cached), total });

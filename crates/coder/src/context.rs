@@ -97,7 +97,8 @@ pub(crate) fn header_pairs(lines: &[String], command: Option<&str>) -> anyhow::R
         if !output.status.success() {
             bail!("the header command {command:?} failed: {}", output.status);
         }
-        let text = String::from_utf8(output.stdout).context("the header command's output is no text")?;
+        let text =
+            String::from_utf8(output.stdout).context("the header command's output is not valid UTF-8")?;
         lines.extend(text.lines().map(str::trim).filter(|line| !line.is_empty()).map(str::to_owned));
     }
     let split = |line: &String| match line.split_once('=') {
@@ -118,9 +119,9 @@ pub(crate) fn server_url(text: &str) -> anyhow::Result<Url> {
     } else {
         format!("https://{text}")
     };
-    let url = Url::parse(&complete).with_context(|| format!("{text:?} is no URL"))?;
+    let url = Url::parse(&complete).with_context(|| format!("{text:?} is not a URL"))?;
     if !matches!(url.scheme(), "http" | "https") || url.host_str().is_none() {
-        bail!("{text:?} is no http or https URL");
+        bail!("{text:?} is not an http or https URL");
     }
     Ok(url)
 }

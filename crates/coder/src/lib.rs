@@ -115,7 +115,7 @@ fn usage(error: &clap::Error) -> Exit {
 /// faster without them.
 fn show_help(words: impl Iterator<Item = std::ffi::OsString>) -> Exit {
     if let Err(help) = command().try_get_matches_from(words) {
-        // A closed stream is no reason to fail.
+        // A closed stream is not a failure.
         drop(help.print());
     }
     Exit::Success

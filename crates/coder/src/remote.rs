@@ -134,7 +134,7 @@ pub(crate) async fn known_member<T>(
             let all = client.members(organization.id).await.unwrap_or_default();
             let names = all.iter().map(|member| member.username.as_str());
             let instead = suggest::instead(name, names, "coder organizations members list");
-            bail!("{name:?} is no member of organization {}: {instead}", organization.name)
+            bail!("{name:?} is not a member of organization {}: {instead}", organization.name)
         }
         other => Ok(other?),
     }

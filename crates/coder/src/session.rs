@@ -86,7 +86,7 @@ impl Directory {
     /// Atomically replaces the file, so that a reader never sees a part of a token.
     fn write(&self, name: &str, text: &str) -> anyhow::Result<()> {
         let directory =
-            self.path.as_ref().context("there is no home directory: set HOME or CODER_CONFIG_DIR")?;
+            self.path.as_ref().context("the home directory is not known: set HOME or CODER_CONFIG_DIR")?;
         let path = directory.join(name);
         let replace = || -> io::Result<()> {
             fs::DirBuilder::new().recursive(true).mode(0o750).create(directory)?;

@@ -54,7 +54,7 @@ impl Events {
         Self { kube, clock, written: Mutex::default() }
     }
 
-    /// Reports what happened to an object. That it cannot be reported is no reason to stop.
+    /// Reports what happened to an object. A failure to report is logged and ignored.
     pub(crate) async fn report(&self, about: &ObjectReference, is_warning: bool, reason: &str, note: &str) {
         if let Err(error) = self.write(about, is_warning, reason, note).await {
             tracing::warn!(%error, reason, "cannot write an Event");

@@ -129,7 +129,7 @@ where
             None => failed("14", "the queue of this pool is not known"),
         },
         "StreamIsActive" => follow(source, pool),
-        _ => failed(UNIMPLEMENTED, "there is no such call"),
+        _ => failed(UNIMPLEMENTED, "unknown method"),
     }
 }
 

@@ -115,7 +115,7 @@ pub async fn create_administrator(
     let NewAdministrator { username, email, password } = new;
     names::user(&username).map_err(|error| Error::Invalid(format!("the user name {username:?} {error}")))?;
     if !names::email(&email) {
-        return Err(Error::Invalid(format!("{email:?} is no e-mail address")));
+        return Err(Error::Invalid(format!("{email:?} is not an e-mail address")));
     }
     let mut user = create::row(UserId::random(), &email, &username, "", now);
     user.status = users::UserStatus::Active;

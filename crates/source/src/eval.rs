@@ -310,7 +310,7 @@ impl Evaluator<'_> {
     /// Renders a template that may refer to the given names only.
     pub(crate) fn rendered(&self, text: &str, values: &BTreeMap<String, Value>) -> Result<Value> {
         self.budget.spend(text.len() * 8)?;
-        let Ok(template) = text.parse::<Template>() else { return failed("the text is no template") };
+        let Ok(template) = text.parse::<Template>() else { return failed("the text is not a template") };
         let is_name = |name: &str| {
             name.starts_with(|char: char| char.is_alphabetic() || char == '_')
                 && name.chars().all(|char| char.is_alphanumeric() || matches!(char, '_' | '-'))
@@ -475,7 +475,7 @@ fn attribute(value: &Value, name: &str) -> Result<Value> {
     match value {
         Value::Map(map) => match map.items.get(&normalized(name)) {
             Some(value) => Ok(value.clone()),
-            None => failed(format!("there is no attribute {name:?}")),
+            None => failed(format!("the value has no attribute {name:?}")),
         },
         Value::Unknown(reason) => Err(EvalError::Unknown(reason.clone())),
         other => failed(format!("{} has no attribute {name:?}", other.described())),

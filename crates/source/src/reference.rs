@@ -162,7 +162,7 @@ impl<'m> Evaluator<'m> {
                         Ok(expression) => constant(&expression)?,
                         Err(_) => {
                             return failed(format!(
-                                "the value given for var.{name} is no expression of its type"
+                                "the value given for var.{name} is not an expression of its type"
                             ));
                         }
                     }

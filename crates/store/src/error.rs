@@ -83,7 +83,7 @@ pub enum Error {
     },
     /// There is no Coder database.
     #[error(
-        "there is no Coder database there: check --data-dir or --postgres-url; `coder server` makes a new one"
+        "no Coder database was found there: check --data-dir or --postgres-url; `coder server` makes a new one"
     )]
     DatabaseMissing,
     /// The database has the schema of an older release, and this caller must not change it.

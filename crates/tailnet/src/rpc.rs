@@ -112,7 +112,7 @@ pub async fn serve_derp_maps(
                     Err(_) => return stream.close_send().await,
                 },
                 event = stream.recv() => match event? {
-                    // The request has nothing in it, and its end is no end of the answer.
+                    // The request has nothing in it, and its end does not end the answer.
                     Event::Message(_) => stream.release(),
                     Event::CloseSend => {}
                     Event::Canceled => return Ok(()),

@@ -300,7 +300,7 @@ fn validate(schema: &Schema, request: &proto::ValidateRequest) -> Result<proto::
 
 fn import() -> proto::ImportResponse {
     let mut diagnostics = Diagnostics::default();
-    let detail = "a coder resource exists in the state only, so there is nothing to import";
+    let detail = "a coder resource exists in the state only, so it cannot be imported";
     diagnostics.error(Path::default(), "resource can not be imported", detail);
     proto::ImportResponse { diagnostics: convert_diagnostics(diagnostics) }
 }

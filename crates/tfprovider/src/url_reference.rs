@@ -7,7 +7,7 @@ use std::fmt;
 pub(crate) enum Error {
     #[error("it contains a control character")]
     Control,
-    #[error("the part before the first colon is no scheme")]
+    #[error("the part before the first colon is not a scheme")]
     NoScheme,
     #[error("the first part of a path may not contain a colon")]
     ColonInPath,

@@ -99,8 +99,9 @@ pub(crate) fn run(arguments: &[String]) -> Result<()> {
 pub(crate) fn write(recipe: &Recipe, parts: &Parts) -> Result<PathBuf> {
     let binary = std::fs::read(&parts.binary)
         .with_context(|| format!("cannot read the program {}", parts.binary.display()))?;
-    let architecture = dist::architecture(&binary)
-        .with_context(|| format!("{} is no program of Linux for x86-64 or ARM64", parts.binary.display()))?;
+    let architecture = dist::architecture(&binary).with_context(|| {
+        format!("{} is not a program of Linux for x86-64 or ARM64", parts.binary.display())
+    })?;
     ensure!(
         recipe.debian.is_some() || !dist::has_interpreter(&binary),
         "{} is dynamically linked, and the image {} has no libraries: cargo xtask dist builds a static one",

@@ -39,7 +39,7 @@ impl Recipe {
     pub(crate) fn read(path: &Path) -> Result<Self> {
         let text = std::fs::read_to_string(path)
             .with_context(|| format!("no image has this recipe: cannot read {}", path.display()))?;
-        serde_json::from_str(&text).with_context(|| format!("{} is no recipe", path.display()))
+        serde_json::from_str(&text).with_context(|| format!("{} is not a recipe", path.display()))
     }
 
     /// The configuration of the image, without its layers.

@@ -92,7 +92,7 @@ fn anchors(text: &str) -> BTreeSet<String> {
         .collect()
 }
 
-/// Paths in backticks that do not exist. Patterns and placeholders (`crates/CRATE/…`, `<resource>`, `*`) are none.
+/// Paths in backticks that do not exist. Patterns and placeholders (`crates/CRATE/…`, `<resource>`, `*`) do not count.
 fn paths(text: &str) -> Result<Vec<(usize, String)>> {
     let quoted = Regex::new("`([^`]+)`")?;
     let is_placeholder = |part: Component<'_>| {

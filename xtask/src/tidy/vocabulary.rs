@@ -1,4 +1,5 @@
 //! The vocabulary of `docs/glossary.md`: words that were replaced do not come back, neither in texts nor as names of files.
+//! Texts negate verbs, not nouns.
 
 use std::path::Path;
 
@@ -12,10 +13,11 @@ pub(super) const GLOSSARY: &str = "docs/glossary.md";
 /// The heading in the glossary under which the retired words stand, each in the first column of a table.
 pub(super) const HEADING: &str = "## Retired words";
 
-/// Every place of the tree where a retired word is.
+/// Every place of the tree where a retired word or a negated noun is.
 pub(super) fn problems() -> Result<Vec<String>> {
     let glossary = std::fs::read_to_string(root().join(GLOSSARY)).context(GLOSSARY)?;
     let retired = Retired::read(&glossary)?;
+    let negated = NegatedNouns::new()?;
     let mut problems = Vec::new();
     for path in references::sources()? {
         let shown = relative(&path);
@@ -28,6 +30,9 @@ pub(super) fn problems() -> Result<Vec<String>> {
         let in_text = retired.find(&text).into_iter().map(|(line, word)| (line, word.to_owned()));
         for (line, word) in in_name.chain(in_text) {
             problems.push(format!("{name}:{line}: {word:?} is a retired word: see {GLOSSARY}"));
+        }
+        for (line, words) in negated.find(&text) {
+            problems.push(format!("{name}:{line}: {words:?} negates a noun: negate the verb"));
         }
     }
     Ok(problems)
@@ -58,12 +63,35 @@ impl Retired {
     }
 }
 
+/// Finds texts that negate a noun where plain English negates the verb.
+struct NegatedNouns(Regex);
+
+impl NegatedNouns {
+    fn new() -> Result<Self> {
+        Ok(Self(Regex::new(r"(?:\b([A-Za-z]+) )?\b(?:is|are|was|were|been) no ([a-z]+)")?))
+    }
+
+    /// Lines, counted from one, and the words in them.
+    fn find<'a>(&self, text: &'a str) -> Vec<(usize, &'a str)> {
+        let lines = text.lines().zip(1..);
+        lines
+            .flat_map(|(line, number)| self.0.captures_iter(line).map(move |found| (number, found)))
+            .filter(|(_, found)| {
+                let before = found.get(1).map_or("", |word| word.as_str());
+                let after = found.get(2).map_or("", |word| word.as_str());
+                !before.eq_ignore_ascii_case("there") && !["longer", "more", "less"].contains(&after)
+            })
+            .map(|(number, found)| (number, found.get(0).map_or("", |words| words.as_str())))
+            .collect()
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
 
     #[test]
-    fn no_retired_word_is_used() {
+    fn the_tree_follows_the_vocabulary() {
         assert_eq!(problems().expect("sources"), Vec::<String>::new());
     }
 
@@ -74,6 +102,15 @@ mod tests {
         let text = "a fine Zork\nZorked\nfar accounts";
         assert_eq!(retired.find(text), [(1, "Zork"), (3, "far accounts")]);
         assert_eq!(retired.find("crates/x/src/Zork.rs"), [(1, "Zork")], "a file may not be called so either");
+    }
+
+    #[test]
+    fn negated_nouns_are_found() {
+        let verb = ["is", "no"].join(" ");
+        let text = format!("x {verb} number\nThere {verb} number\nit {verb} longer one\n({verb} member)");
+        let found = NegatedNouns::new().expect("a pattern").find(&text).into_iter();
+        let lines: Vec<_> = found.map(|(line, _)| line).collect();
+        assert_eq!(lines, [1, 4]);
     }
 
     #[test]

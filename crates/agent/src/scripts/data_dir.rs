@@ -43,7 +43,7 @@ fn make_private(path: &Path) -> io::Result<()> {
         Err(error) if error.kind() != io::ErrorKind::AlreadyExists => return Err(error),
         _ => {}
     }
-    // A link is no directory.
+    // A link does not count as a directory.
     let found = std::fs::symlink_metadata(path)?;
     if !found.is_dir() || !is_mine_or_roots(&found) || found.mode() & 0o022 != 0 {
         return Err(denied(path));

@@ -92,7 +92,7 @@ fn remote_forwards_come_back_to_the_client() {
         let channel = ssh.offered.next().await;
         tokio::spawn(echo_on(channel.into_stream()));
         exchange(stream, 100).await;
-        // A file that is no socket is nobody's to remove.
+        // A file that is not a socket is never removed.
         let file = agent.path("file");
         std::fs::write(&file, "kept").unwrap();
         assert!(ssh.handle.streamlocal_forward(file.to_str().unwrap()).await.is_err());

@@ -40,9 +40,11 @@ pub(crate) struct Args {
 }
 
 pub(crate) fn run(ctx: &Context, args: &Args) -> anyhow::Result<()> {
-    let home = std::env::home_dir().context("there is no home directory to install into")?;
-    let configuration =
-        ctx.directory.path().context("there is no directory for the clone: set HOME or CODER_CONFIG_DIR")?;
+    let home = std::env::home_dir().context("the home directory to install into is not known: set HOME")?;
+    let configuration = ctx
+        .directory
+        .path()
+        .context("the directory for the clone is not known: set HOME or CODER_CONFIG_DIR")?;
     let clone = configuration.join(&args.repo_dir);
     let exists = clone.join(".git").exists();
     let question = if exists {
@@ -56,7 +58,11 @@ pub(crate) fn run(ctx: &Context, args: &Args) -> anyhow::Result<()> {
     if exists {
         git(&["-C", &text(&clone)?, "pull", "--ff-only"])?;
     } else {
-        ensure!(!clone.exists(), "{} exists and is no clone: remove it, or use --repo-dir", clone.display());
+        ensure!(
+            !clone.exists(),
+            "{} exists and is not a clone: remove it, or use --repo-dir",
+            clone.display()
+        );
         fs::create_dir_all(configuration)?;
         git(&["clone", "--", &args.repository, &text(&clone)?])?;
     }
@@ -77,7 +83,7 @@ pub(crate) fn run(ctx: &Context, args: &Args) -> anyhow::Result<()> {
 }
 
 fn text(path: &Path) -> anyhow::Result<String> {
-    path.to_str().map(str::to_owned).with_context(|| format!("{} is no text", path.display()))
+    path.to_str().map(str::to_owned).with_context(|| format!("{} is not valid UTF-8", path.display()))
 }
 
 fn git(arguments: &[&str]) -> anyhow::Result<()> {

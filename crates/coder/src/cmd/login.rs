@@ -41,9 +41,8 @@ pub(crate) async fn run(ctx: &Context, args: Args) -> anyhow::Result<()> {
     let url = match &args.server {
         Some(text) => server_url(text)?,
         None => {
-            let url = ctx
-                .known_url()?
-                .context("there is no server that was used before: name it with coder login <url>")?;
+            let url =
+                ctx.known_url()?.context("no server was used before: name one with coder login <url>")?;
             ctx.printer.note(&format!("Logging in to {}", url.as_str().trim_end_matches('/')));
             url
         }

@@ -138,15 +138,15 @@ fn app_url(
     wildcard: &str,
 ) -> anyhow::Result<Url> {
     if app.external {
-        let url =
-            Url::parse(&app.url).with_context(|| format!("the address of app {:?} is no URL", app.slug))?;
+        let url = Url::parse(&app.url)
+            .with_context(|| format!("the address of app {:?} is not a URL", app.slug))?;
         // The template's text must not run a program of this machine.
         if !matches!(url.scheme(), "http" | "https") {
-            bail!("the address of app {:?} is no web page: {url}", app.slug);
+            bail!("the address of app {:?} is not a web page: {url}", app.slug);
         }
         return Ok(url);
     }
-    let mut url = Url::parse(base).context("the server's address of apps is no URL")?;
+    let mut url = Url::parse(base).context("the server's address of apps is not a URL")?;
     if app.subdomain && app.command.is_empty() {
         let host =
             wildcard.strip_prefix('*').filter(|_| !app.subdomain_name.is_empty()).with_context(|| {
@@ -156,7 +156,7 @@ fn app_url(
                 )
             })?;
         let text = format!("{}://{}{host}/", url.scheme(), app.subdomain_name);
-        return Url::parse(&text).context("the address of the app is no URL");
+        return Url::parse(&text).context("the address of the app is not a URL");
     }
     let place = format!("/@{}/{}.{}", workspace.owner_name, workspace.name, agent.name);
     if app.command.is_empty() {

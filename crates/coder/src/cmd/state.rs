@@ -129,7 +129,7 @@ fn read(path: &PathBuf) -> anyhow::Result<Vec<u8>> {
     // A build cannot use anything else. An empty state means that there are no resources.
     if !bytes.is_empty() {
         let state: Result<BTreeMap<String, IgnoredAny>, _> = serde_json::from_slice(&bytes);
-        state.context("it is no Terraform state, as `coder state pull` writes it")?;
+        state.context("it is not a Terraform state as `coder state pull` writes it")?;
     }
     Ok(bytes)
 }

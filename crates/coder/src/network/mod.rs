@@ -42,7 +42,7 @@ impl OwnNode {
     pub(crate) fn start(client: &Client, info: &AgentConnectionInfo) -> anyhow::Result<Self> {
         let dialer = RelayDialer::new(client, info)?;
         let home = dialer.map().home().context(
-            "the server's DERP map has no relay, so there is no way to the workspace: ask an administrator",
+            "the server's DERP map has no relay, so the workspace cannot be reached: ask an administrator",
         )?;
         let region = dialer.map().regions.get(&home).map(|region| region.region_name.clone());
         let home = i32::try_from(home).context("the server's DERP map has an impossible region")?;

@@ -55,7 +55,9 @@ impl Name {
         let name = |owner: &str, workspace: &str, agent: Option<&str>| {
             let parts = [Some(owner), Some(workspace), agent];
             if parts.into_iter().flatten().any(str::is_empty) {
-                bail!("{text:?} is no workspace name: use workspace, owner/workspace, or workspace.agent");
+                bail!(
+                    "{text:?} is not the name of a workspace: use workspace, owner/workspace, or workspace.agent"
+                );
             }
             let agent = agent.map(str::to_owned);
             Ok(Self { owner: owner.to_owned(), workspace: workspace.to_owned(), agent })

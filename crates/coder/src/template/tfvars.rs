@@ -215,7 +215,7 @@ impl<'a> Reader<'a> {
         let hex = self.rest().get(..digits).context("a text is not closed")?;
         self.at += digits;
         let code = u32::from_str_radix(hex, 16).ok().and_then(char::from_u32);
-        code.with_context(|| format!("\\{c}{hex} is no character"))
+        code.with_context(|| format!("\\{c}{hex} is not a character"))
     }
 
     fn here_document(&mut self) -> anyhow::Result<String> {

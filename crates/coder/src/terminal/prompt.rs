@@ -119,7 +119,8 @@ fn line(printer: &Printer, question: &str, instead: &str) -> anyhow::Result<Stri
         }
         bytes.push(byte[0]);
     }
-    let text = String::from_utf8(bytes).with_context(|| format!("the answer to {question:?} is no text"))?;
+    let text =
+        String::from_utf8(bytes).with_context(|| format!("the answer to {question:?} is not valid UTF-8"))?;
     Ok(text.trim_end_matches('\r').to_owned())
 }
 

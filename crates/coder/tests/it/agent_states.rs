@@ -92,7 +92,7 @@ async fn failure_of_a_startup_script_is_shown() {
     check(&scripts, AgentLifecycle::StartError, "start error", false, "it is broken").await;
 }
 
-/// Being late is no reason to call the agent unhealthy, as in the official system.
+/// A late agent is not called unhealthy, as in the official system.
 #[tokio::test(flavor = "multi_thread")]
 async fn startup_script_out_of_time_is_shown() {
     let scripts = [("echo it takes long; sleep 1000", 1)];

@@ -116,10 +116,9 @@ fn a_missing_lock_file_is_mentioned_where_it_matters() {
         let args = [&["templates", "push", "locked", "-d", &template, "--name", "no name"], flags].concat();
         home.run(&args).err
     };
-    assert!(
-        push(&["-y"])
-            .contains("there is no .terraform.lock.hcl, so each import may get other versions of docker")
-    );
+    assert!(push(&["-y"]).contains(
+        "the template has no .terraform.lock.hcl, so each import may get other versions of docker"
+    ));
     assert!(!push(&["-y", "--ignore-lockfile"]).contains(".terraform.lock.hcl"));
     std::fs::write(home.path().join("locked/.terraform.lock.hcl"), "").unwrap();
     assert!(!push(&["-y"]).contains(".terraform.lock.hcl"));

@@ -159,7 +159,8 @@ fn daemon_with_all_settings_needs_no_home() {
     let mut daemon = Process::spawn(&homeless, command(&start), "homeless.log");
     daemon.wait_for_log("successfully connected to coderd");
     stop(daemon, "TERM");
-    finish(command(&start[..4]), b"").refused("there is no home directory: set HOME, or pass --cache-dir");
+    finish(command(&start[..4]), b"")
+        .refused("the home directory is not known: set HOME, or pass --cache-dir");
 }
 
 #[test]

@@ -154,7 +154,7 @@ fn built_in_daemons_and_values_of_variables() {
     home.run(&["state", "push", "w", state.to_str().unwrap()]).success();
 
     std::fs::write(&state, "garbage").unwrap();
-    home.run(&["state", "push", "w", state.to_str().unwrap()]).refused("it is no Terraform state");
+    home.run(&["state", "push", "w", state.to_str().unwrap()]).refused("it is not a Terraform state");
     home.run(&["state", "push", "w", "-"]).refused("pass --no-build");
 
     let broken = write(&home, "broken", "resource \"terraform_data\" {\n");

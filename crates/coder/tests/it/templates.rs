@@ -70,7 +70,7 @@ fn archives_and_templates_that_cannot_work() {
     let cases: [(&str, Vec<u8>, &str); 11] = [
         (
             "not a tar",
-            b"this is no archive, however long one looks at it".repeat(20),
+            b"this is not an archive, however long one looks at it".repeat(20),
             "the archive cannot be read",
         ),
         ("cut short", archive(SMALL_TEMPLATE)[..520].to_vec(), "archive"),

@@ -23,7 +23,7 @@ pub enum InvalidWildcard {
     Dot,
     #[error("the host name has a character that host names do not have")]
     Character,
-    #[error("the port is no number from 1 to 65535")]
+    #[error("the port is not a number from 1 to 65535")]
     Port,
 }
 

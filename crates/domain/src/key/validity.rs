@@ -170,7 +170,7 @@ mod tests {
         assert!(at_once.check(SecretVersion::Previous, at(10), None).is_err());
         assert!(
             KeyValidity::default().check(SecretVersion::Previous, at(0), None).is_err(),
-            "there is no previous secret"
+            "the key has no previous secret"
         );
     }
 

@@ -300,7 +300,7 @@ fn an_allow_list_reaches_the_object_that_it_names() {
     let workspace = Object::in_organization(Resource::Workspace, OWN_ORGANIZATION).owned_by(OTHER_USER);
     assert!(decide(&owner, Action::Read, workspace.with_id(named)));
     assert!(!decide(&owner, Action::Read, workspace.with_id(other)));
-    assert!(!decide(&owner, Action::Read, workspace), "an object without an id is none of the named ones");
+    assert!(!decide(&owner, Action::Read, workspace), "an object without an id is not one of the named ones");
     let same = workspace.with_id(named);
     assert_eq!(
         (same.resource, same.organization, same.owner),

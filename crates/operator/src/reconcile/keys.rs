@@ -347,7 +347,7 @@ impl Pass<'_> {
         self.mirror_active_key();
         let active = self.status.keys.iter().find(|key| key.state == KeyState::Active).cloned();
         let active = active
-            .ok_or_else(|| Failure::from(Finding::no(KEY, "ProvisionerKeyFailed", "there is no key")))?;
+            .ok_or_else(|| Failure::from(Finding::no(KEY, "ProvisionerKeyFailed", "the pool has no key")))?;
         self.find(Finding::yes(KEY, "ProvisionerKeyReady", format!("the key is {:?}", active.name)));
         self.find(Finding::yes(SECRET, "SecretReady", "the Secret has the key"));
         if let Some(age) = wanted.rotate_after

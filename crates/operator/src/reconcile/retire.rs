@@ -133,7 +133,7 @@ pub(super) async fn delete_key(
         (None, None) => return Ok(Deleted::Leaked("its token is not known any more".to_owned())),
     };
     if client.token().is_none() {
-        return Ok(Deleted::Leaked("there is no token for its server".to_owned()));
+        return Ok(Deleted::Leaked("the token for its server is not known".to_owned()));
     }
     let Ok(organization) = key.organization_id.parse::<OrganizationId>() else {
         return Ok(Deleted::Leaked("its organization is not known".to_owned()));

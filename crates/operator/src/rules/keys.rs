@@ -88,7 +88,7 @@ impl Reason {
     #[must_use]
     pub const fn text(self) -> &'static str {
         match self {
-            Self::First => "there is no key yet",
+            Self::First => "the pool has no key yet",
             Self::SecretLost => "the Secret does not have the key any more",
             Self::SecretChanged => "the key in the Secret was changed",
             Self::KeyRefused => "the server does not know the key any more",

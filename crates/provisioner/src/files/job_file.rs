@@ -100,7 +100,7 @@ impl JobFile {
         let flags = OFlags::RDONLY | OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::CLOEXEC;
         let file = File::from(openat(&dir, name, flags, Mode::empty())?);
         if !file.metadata()?.is_file() {
-            let message = format!("{} is no file", self.relative.display());
+            let message = format!("{} is not a file", self.relative.display());
             return Err(Error::new(ErrorKind::InvalidInput, message));
         }
         Ok(file)

@@ -254,7 +254,7 @@ mod linux {
             // SAFETY: the descriptor is owned here, and nobody closes or replaces it before it is dropped.
             #[expect(
                 unsafe_code,
-                reason = "there is no safe way to wait for a process that is no child of the runtime"
+                reason = "there is no safe way to wait for a process that is not a child of the runtime"
             )]
             let fd = unsafe { AsyncFd::register_with_interest(fd, Interest::READABLE) };
             Ok(Self { fd: Some(fd.map_err(io::Error::from)?) })

@@ -90,7 +90,9 @@ mod tests {
         let mut total = 0;
         for _ in 0..40 {
             for piece in lines.push(&[b'x'; 64 * 1024]) {
-                let Piece::Part(bytes) = piece else { panic!("a line without end is no line") };
+                let Piece::Part(bytes) = piece else {
+                    panic!("a part that ends without a line break is not a whole line")
+                };
                 assert!(bytes.len() <= MAX_LINE_BYTES);
                 total += bytes.len();
             }

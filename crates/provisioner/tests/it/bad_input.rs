@@ -201,7 +201,7 @@ async fn states_that_cannot_be_used_are_left_alone() {
     assert!(text.contains("\"schema_version\": 1"), "{text}");
     for (state, wanted) in [
         (
-            "this is no state".to_owned(),
+            "this is not a state".to_owned(),
             "not a Terraform state (expected ident at line 1 column 2): replace it with",
         ),
         (text.get(..text.len() / 2).unwrap().to_owned(), "not a Terraform state (EOF while parsing"),

@@ -138,7 +138,7 @@ async fn agents_apps_and_metadata_belong_to_their_resources() {
     coder_requirements::require!(Terraform);
     let (record, result) = run(start(tar(&[("main.tf", TWO_AGENTS)]))).await;
     assert_eq!(record.quotas[0].daily_cost, 7);
-    assert!(record.has_line("Budget           —   unlimited"), "no budget is no number");
+    assert!(record.has_line("Budget           —   unlimited"), "a missing budget is not shown as a number");
     assert!(record.stages().contains(&"Commit quota"));
     let find = |name: &str| result.resources.iter().find(|resource| resource.name == name).unwrap();
     let (first, second) = (find("first"), find("second"));

@@ -162,7 +162,7 @@ pub(crate) fn edit_build(
     job: &mut pb::AcquiredJob,
     edit: impl FnOnce(&mut pb::acquired_job::WorkspaceBuild),
 ) {
-    let Some(Type::WorkspaceBuild(build)) = &mut job.r#type else { panic!("the job is no build") };
+    let Some(Type::WorkspaceBuild(build)) = &mut job.r#type else { panic!("the job is not a build") };
     edit(build);
 }
 

@@ -23,7 +23,7 @@ async fn broken_archives_are_named() {
     raw.set_cksum();
     for (archive, wanted) in [
         (
-            Bytes::from_static(b"this is no archive, however long one looks at it"),
+            Bytes::from_static(b"this is not an archive, however long one looks at it"),
             "not a readable tar archive",
         ),
         (Bytes::new(), "no Terraform file"),

@@ -117,7 +117,10 @@ pub(super) async fn forward(
     mut request: Request,
 ) -> Result<Response, Error> {
     if *request.method() == HttpMethod::CONNECT {
-        return Err(Error::new(StatusCode::METHOD_NOT_ALLOWED, "Apps are no proxies."));
+        return Err(Error::new(
+            StatusCode::METHOD_NOT_ALLOWED,
+            "An app does not serve as a proxy: CONNECT is not allowed.",
+        ));
     }
     let method = grant.request.access_method;
     let path = target.path_and_query(rest, request.uri().query())?;

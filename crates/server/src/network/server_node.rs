@@ -347,7 +347,7 @@ impl Dialer for InMemoryDialer {
     fn dial(&self, region: i32) -> BoxedFuture<'_, io::Result<BoxedStream>> {
         Box::pin(async move {
             if i64::from(region) != EMBEDDED_REGION {
-                let text = format!("region {region} is no relay of this server");
+                let text = format!("region {region} is not a relay of this server");
                 return Err(io::Error::new(io::ErrorKind::NotFound, text));
             }
             let (ours, theirs) = tokio::io::duplex(PIPE_BYTES);

@@ -60,7 +60,7 @@ pub async fn list(
         let read = |text: String| {
             text.parse().map_err(|_| {
                 Error::bad_request("Invalid search query.")
-                    .field("q", format!("{key} is no time in RFC 3339"))
+                    .field("q", format!("{key} is not a time in RFC 3339"))
             })
         };
         text.map(read).transpose()

@@ -15,7 +15,7 @@ use coder_domain::{Timestamp, ids::UserId};
 use coder_store::templates::Settings;
 use coder_store::workspaces::Workspace;
 
-/// The schedule of a workspace. One that an older server stored and that this one cannot read counts as none.
+/// The schedule of a workspace. One that an older server stored and that this one cannot read is ignored.
 #[must_use]
 pub fn autostart(text: Option<&str>) -> Option<Schedule> {
     text.and_then(|text| Schedule::weekly(text).ok())

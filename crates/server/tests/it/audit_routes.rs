@@ -24,7 +24,7 @@ const UNAUDITED: &[(&str, &str, &str)] = &[
     ("POST", paths::EXTERNAL_AUTH_PAGE, ACCOUNTS),
     ("POST", paths::EXTERNAL_AUTH_DEVICE, ACCOUNTS),
     ("DELETE", paths::EXTERNAL_AUTH, ACCOUNTS),
-    ("POST", paths::WORKSPACE_USAGE, "the use of a workspace is no change that an auditor looks for"),
+    ("POST", paths::WORKSPACE_USAGE, "the use of a workspace is not a change that an auditor looks for"),
     ("POST", paths::WORKSPACE_PORT_SHARE, PORTS),
     ("DELETE", paths::WORKSPACE_PORT_SHARE, PORTS),
     ("PATCH", paths::AGENT_OWN_LOGS, "the log of an agent is its own record"),

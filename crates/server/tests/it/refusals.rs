@@ -192,7 +192,7 @@ async fn two_credentials_and_too_new_versions_have_errors_of_their_own() {
         assert!(refused["message"].as_str().unwrap().contains("only one is allowed"), "{refused}");
     }
     let nobody = join("1.14", &[]).await.expect(401);
-    assert_eq!(join("1.14", &[key, psk]).await.expect(401), nobody, "key and key are no credential");
+    assert_eq!(join("1.14", &[key, psk]).await.expect(401), nobody, "two keys are not a credential");
     for version in ["1.15", "2.0"] {
         for credential in [session, key, psk] {
             let refused = join(version, &[credential]).await.expect(400);

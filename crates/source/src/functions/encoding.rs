@@ -94,7 +94,7 @@ fn text_decode(args: &Args<'_>) -> Result<Value> {
     };
     match text {
         Some(text) => args.text_result(text),
-        None => failed("the bytes are no text in this encoding"),
+        None => failed("the bytes are not text in this encoding"),
     }
 }
 

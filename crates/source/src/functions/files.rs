@@ -47,7 +47,7 @@ fn read<'a>(args: &'a Args<'_>) -> Result<&'a [u8]> {
         (None, Some(None)) => {
             return unavailable(format!("{path:?} is too large to be read before Terraform runs"));
         }
-        (None, None) => return failed(format!("there is no file {path:?} in the template")),
+        (None, None) => return failed(format!("the template has no file {path:?}")),
     };
     args.budget.spend(NODE_COST + bytes.len() * 8)?;
     Ok(bytes)

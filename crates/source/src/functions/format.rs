@@ -145,7 +145,7 @@ fn apply(args: &Args<'_>, pattern: &str, values: &[Value]) -> Result<String> {
         };
         pattern.rest = &pattern.rest[1..];
         let Some(value) = values.get(index) else {
-            return failed(format!("there is no value for the verb %{letter}"));
+            return failed(format!("the verb %{letter} has no value"));
         };
         next = index + 1;
         highest = highest.max(next);
@@ -177,7 +177,7 @@ impl Verb {
             't' => value.to_bool()?.to_string(),
             'b' | 'd' | 'o' | 'x' | 'X' => self.integer(letter, &value.to_number(budget)?)?,
             'e' | 'E' | 'f' | 'g' | 'G' => self.float(letter, &value.to_number(budget)?, budget)?,
-            other => return failed(format!("there is no verb %{other}")),
+            other => return failed(format!("unknown verb %{other}")),
         })
     }
 

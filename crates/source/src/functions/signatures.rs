@@ -59,7 +59,7 @@ fn functions_have_the_signatures_of_terraform() {
         assert_eq!(function.rest.map(written), rest, "{name}");
     }
     for name in ours.keys() {
-        assert!(theirs.contains_key(*name), "{name} is no function of Terraform");
+        assert!(theirs.contains_key(*name), "{name} is not a function of Terraform");
     }
 }
 

@@ -201,6 +201,6 @@ fn part(letter: char, run: usize, at: &Zoned) -> Result<String> {
     };
     match text {
         Some(text) => Ok(text),
-        None => failed(format!("{:?} is no part of a date", letter.to_string().repeat(run))),
+        None => failed(format!("{:?} is not a part of a date", letter.to_string().repeat(run))),
     }
 }

@@ -259,7 +259,7 @@ fn typed_scalar(text: &str, style: ScalarStyle, tag: Tag, budget: &Budget) -> Re
     if looks_numeric || text.starts_with('.') && !text.contains('_') {
         return match number(text, budget)? {
             Some(number) => Ok(number),
-            None if looks_numeric => failed(format!("{text:?} in the YAML is no number")),
+            None if looks_numeric => failed(format!("{text:?} in the YAML is not a number")),
             None => Ok(Value::text(text)),
         };
     }

@@ -242,7 +242,7 @@ impl StateKeys {
             table: owner.table(),
             column: owner.column(),
             id: owner.row(),
-            detail: "it is no text".to_owned(),
+            detail: "it is not valid UTF-8".to_owned(),
         })
     }
 

@@ -269,7 +269,7 @@ async fn read(store: &Store, name: &str, written: &Written) -> Result<(), Error>
     let found = agent_connections::authenticate(&mut tx, &token).await?.map(|found| found.agent_id);
     assert_eq!(found, Some(agents[0].id), "by its hash");
     let hash = &agents[0].auth_token;
-    assert_eq!(agent_connections::authenticate(&mut tx, hash).await?, None, "the hash is no token");
+    assert_eq!(agent_connections::authenticate(&mut tx, hash).await?, None, "the hash is not a token");
     let log = agent_logs::list(&mut tx, agents[0].id, 0).await?;
     assert_eq!(log[0].line.output, CANARY);
     let apps = agents::list_apps(&mut tx, &[agents[0].id]).await?;

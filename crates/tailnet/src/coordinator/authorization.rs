@@ -47,7 +47,7 @@ impl fmt::Debug for Authorization {
 /// A request that ends the connection. Official peers look for the beginning of the text.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum Denied {
-    /// An id that is no UUID.
+    /// An id that is not a UUID.
     #[error("authorization: a peer id has 16 bytes")]
     Id,
     /// A tunnel.

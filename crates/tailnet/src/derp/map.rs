@@ -89,7 +89,7 @@ pub struct Node {
     /// -1 for none, 0 for the usual one.
     #[serde(rename = "STUNPort", skip_serializing_if = "is_default")]
     pub stun_port: i32,
-    /// Whether it is no relay.
+    /// Whether it does not relay.
     #[serde(rename = "STUNOnly", skip_serializing_if = "is_default")]
     pub stun_only: bool,
     /// 0 for 443.

@@ -199,7 +199,7 @@ impl Tunnel {
         self.last_tick = now;
         let mut result = None;
         out.put(self.peer, HANDSHAKE, |place| {
-            // An attempt that is given up is no error of ours, but is logged as one.
+            // An attempt that is given up is expected, but the library logs it as an error.
             let silent = tracing::dispatcher::Dispatch::none();
             match tracing::dispatcher::with_default(&silent, || self.tunn.update_timers(place)) {
                 TunnResult::WriteToNetwork(datagram) => Some(datagram.len()),

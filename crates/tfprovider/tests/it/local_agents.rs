@@ -95,7 +95,7 @@ async fn agent_follows_its_resource() {
     job.apply().await;
     assert_eq!(runner.log.lock().unwrap().len(), 4);
 
-    // The same id in the state of another workspace is none of its agents.
+    // The same id in the state of another workspace is not an agent of this one.
     job.listening().set_environment(variables(OTHER_WORKSPACE).into_iter().collect());
     assert_eq!(actions(&job.plan(&[]).await), ["create"]);
     job.listening().set_environment(variables(WORKSPACE).into_iter().collect());

@@ -108,7 +108,11 @@ async fn plugin_ends_on_request_and_closes_open_streams() {
         reach.call(Some(&client), SHUTDOWN).await.unwrap()
     };
     let (heard, (status, _)) = tokio::join!(listener, asker);
-    assert_eq!(heard, Some(("0".to_owned(), Bytes::new())), "nothing is printed, and the end is no error");
+    assert_eq!(
+        heard,
+        Some(("0".to_owned(), Bytes::new())),
+        "nothing is printed, and the end is not an error"
+    );
     assert_eq!(status, "0");
     tokio::time::timeout(DEADLINE, ended).await.unwrap().unwrap();
     assert!(!reach.socket.exists());

@@ -158,7 +158,7 @@ async fn serve(
             Ok::<_, hyper::Error>(answer(&seen, before))
         }
     });
-    // A client that leaves is no concern of the server.
+    // The server goes on when a client leaves.
     let _ = hyper::server::conn::http1::Builder::new().serve_connection(TokioIo::new(stream), service).await;
 }
 

@@ -57,7 +57,7 @@ fn auth(text: &str) -> Result<String, &'static str> {
     )
 }
 
-/// Flags of official agents without effect here. Images set them, so they are no reason not to start; the log names those that were given.
+/// Flags of official agents without effect here. Images set them, so the agent starts with them; the log names those that were given.
 #[derive(Debug, clap::Args)]
 pub(crate) struct Unsupported {
     /// Not supported: all connections go through relays.

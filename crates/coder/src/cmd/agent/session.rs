@@ -53,7 +53,7 @@ impl AgentSession {
         }
         let Some(path) = &self.agent_token_file else {
             bail!(
-                "there is no agent token: this command runs inside a workspace, where CODER_AGENT_TOKEN or \
+                "this command needs an agent token: it runs inside a workspace, where CODER_AGENT_TOKEN or \
                  CODER_AGENT_TOKEN_FILE is set"
             )
         };

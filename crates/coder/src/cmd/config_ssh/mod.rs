@@ -147,8 +147,8 @@ fn choose(ctx: &Context, previous: &SshOptions, given: SshOptions) -> anyhow::Re
 
 fn expand_home(text: &str) -> anyhow::Result<PathBuf> {
     let Some(rest) = text.strip_prefix("~/") else { return Ok(text.into()) };
-    let home =
-        env::get(env::HOME).context("there is no home directory: set HOME, or pass --ssh-config-file")?;
+    let home = env::get(env::HOME)
+        .context("the home directory is not known: set HOME, or pass --ssh-config-file")?;
     Ok(Path::new(&home).join(rest))
 }
 

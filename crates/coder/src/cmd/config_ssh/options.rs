@@ -143,7 +143,7 @@ fn split(option: &str) -> anyhow::Result<(String, String)> {
 fn check(key: &str, value: &str) -> anyhow::Result<(String, String)> {
     let is_word = !key.is_empty() && key.bytes().all(|b| b.is_ascii_alphanumeric());
     if !is_word || ["host", "match", "include"].contains(&key.to_ascii_lowercase().as_str()) {
-        bail!("{key:?} is no option of a host in an SSH configuration");
+        bail!("{key:?} is not an option of a host in an SSH configuration");
     }
     if value.contains(['\n', '\r', '\0']) {
         bail!("the SSH option {key:?} has a line break");

@@ -49,5 +49,5 @@ pub(super) async fn run(ctx: &Context, Command::Show(args): Command) -> anyhow::
     roles.retain(|role| {
         args.names.is_empty() || args.names.iter().any(|name| name.eq_ignore_ascii_case(&role.name))
     });
-    table::print(&ctx.printer, &args.table, &roles, "There is no such role.")
+    table::print(&ctx.printer, &args.table, &roles, "No roles match.")
 }

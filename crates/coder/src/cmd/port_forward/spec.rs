@@ -77,13 +77,13 @@ fn split_address(spec: &str) -> anyhow::Result<(Option<IpAddr>, &str)> {
         let Some((address, ports)) = rest.split_once("]:") else {
             bail!("the address has no closing bracket")
         };
-        let address = address.parse().with_context(|| format!("{address:?} is no IP address"))?;
+        let address = address.parse().with_context(|| format!("{address:?} is not an IP address"))?;
         return Ok((Some(IpAddr::V6(address)), ports));
     }
     if let Some((first, rest)) = spec.split_once(':')
         && first.contains('.')
     {
-        let address = first.parse().with_context(|| format!("{first:?} is no IP address"))?;
+        let address = first.parse().with_context(|| format!("{first:?} is not an IP address"))?;
         return Ok((Some(address), rest));
     }
     Ok((None, spec))
@@ -93,7 +93,7 @@ fn range(text: &str) -> anyhow::Result<std::ops::RangeInclusive<u16>> {
     let number = |text: &str| match text.parse::<u16>() {
         Ok(0) => bail!("port 0 cannot be forwarded"),
         Ok(port) => Ok(port),
-        Err(_) => bail!("{text:?} is no port: ports are numbers from 1 to 65535"),
+        Err(_) => bail!("{text:?} is not a port: ports are numbers from 1 to 65535"),
     };
     let (start, end) = match text.split_once('-') {
         Some((start, end)) => (number(start)?, number(end)?),

@@ -23,7 +23,7 @@ pub(crate) fn autostart<S: AsRef<str>>(words: &[S]) -> anyhow::Result<String> {
         _ => bail!("a schedule is a time, days and a time zone, such as 9:30AM Mon-Fri Europe/Dublin"),
     };
     let (hour, minute) = time_of_day(time)
-        .with_context(|| format!("{time:?} is no time of day: write it as 9:30AM or 14:00"))?;
+        .with_context(|| format!("{time:?} is not a time of day: write it as 9:30AM or 14:00"))?;
     let zone = match zone {
         Some(zone) => zone.to_owned(),
         None => local_zone().unwrap_or_else(|| "UTC".to_owned()),

@@ -152,7 +152,7 @@ fn listen(args: &Args) -> anyhow::Result<Listen> {
     };
     ensure!(
         http.is_some() || https.is_some(),
-        "there is nothing to listen on: give --http-address, or --tls-enable with a certificate"
+        "the server has no address to listen on: give --http-address, or --tls-enable with a certificate"
     );
     Ok(Listen { http, https, metrics, strict_transport_security: args.tls.strict_transport_security })
 }
@@ -312,7 +312,7 @@ mod tests {
         refused(&["--samesite-auth-cookie=none"], "--secure-auth-cookie");
         refused(&["--samesite-auth-cookie=strict"], "possible values: lax, none");
         refused(&["--proxy-trusted-origins=10.0.0.0/40"], "no valid prefix length");
-        refused(&["--provisioner-types=echo"], "terraform only");
+        refused(&["--provisioner-types=echo"], "supports only terraform");
         refused(&["--session-duration=0"], "longer than zero");
         refused(&["--access-url=ftp://x"], "--access-url");
         for url in ["10.0.0.6:3000", "ftp://x", "http://x/path", "http://user@x", "http://x?a"] {

@@ -95,5 +95,5 @@ fn location(flags: &Database) -> anyhow::Result<Config> {
 fn default_directory() -> anyhow::Result<PathBuf> {
     let base = env::get(env::XDG_DATA_HOME).map(PathBuf::from);
     let base = base.or_else(|| env::get(env::HOME).map(|home| Path::new(&home).join(".local/share")));
-    Ok(base.context("there is no home directory: set HOME, or pass --data-dir")?.join("coder"))
+    Ok(base.context("the home directory is not known: set HOME, or pass --data-dir")?.join("coder"))
 }

@@ -86,7 +86,7 @@ pub(crate) struct Network {
     /// Networks of trusted proxies, such as 10.0.0.0/8.
     #[arg(long, env = env::PROXY_TRUSTED_ORIGINS, value_delimiter = ',', value_name = "NETWORKS")]
     pub(crate) proxy_trusted_origins: Vec<String>,
-    /// Most requests a minute to the API, for each user and path; 0 or less is no limit.
+    /// Most requests a minute to the API, for each user and path; 0 or less means no limit.
     #[arg(long, env = env::API_RATE_LIMIT, default_value_t = 512, allow_negative_numbers = true, value_name = "NUMBER")]
     pub(crate) api_rate_limit: i64,
     /// Turn all rate limits off.

@@ -55,7 +55,7 @@ fn parse(option: &str) -> anyhow::Result<(String, String)> {
     let (key, value) = (key.trim(), value.trim());
     ensure!(
         !key.is_empty() && key.bytes().all(|byte| byte.is_ascii_alphanumeric()),
-        "--ssh-config-options: {key:?} is no option of OpenSSH"
+        "--ssh-config-options: {key:?} is not an option of OpenSSH"
     );
     ensure!(!value.contains(['\n', '\r', '\0']), "--ssh-config-options: the value of {key} has a line break");
     Ok((key.to_owned(), value.to_owned()))

@@ -31,7 +31,7 @@ impl FromStr for RemoteForward {
     fn from_str(text: &str) -> Result<Self, String> {
         let wrong = || {
             format!(
-                "{text:?} is no forward: use remote_port:local_address:local_port or remote_socket:local_socket"
+                "{text:?} is not a forward: use remote_port:local_address:local_port or remote_socket:local_socket"
             )
         };
         if let Some((remote, local)) = text.split_once(':')

@@ -105,7 +105,7 @@ impl Args {
         let unpinned = lockfile::unpinned(&self.directory);
         if !unpinned.is_empty() && !self.ignore_lockfile {
             ctx.printer.warn(&format!(
-                "there is no .terraform.lock.hcl, so each import may get other versions of {}\n      make one with \
+                "the template has no .terraform.lock.hcl, so each import may get other versions of {}\n      make one with \
                  `terraform init` and push again, or pass --ignore-lockfile",
                 unpinned.join(", ")
             ));

@@ -121,7 +121,7 @@ fn weekdays(days: &[String]) -> anyhow::Result<Vec<String>> {
         let near = suggest::did_you_mean(day, WEEKDAYS);
         ensure!(
             WEEKDAYS.contains(&day.as_str()),
-            "{day:?} is no weekday: {near}choose from: {}",
+            "{day:?} is not a weekday: {near}choose from: {}",
             WEEKDAYS.join(", ")
         );
     }

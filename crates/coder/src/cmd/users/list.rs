@@ -17,5 +17,5 @@ pub(crate) struct Args {
 
 pub(crate) async fn run(ctx: &Context, args: Args) -> anyhow::Result<()> {
     let users = remote::connect(ctx)?.users(&args.search).await?;
-    table::print(&ctx.printer, &args.table, &users, "There are no such users.")
+    table::print(&ctx.printer, &args.table, &users, "No users match.")
 }

@@ -1,4 +1,4 @@
-//! Tokens of other apps, forged tokens, hosts that are none, workspaces that are stopped or offline.
+//! Tokens of other apps, forged tokens, hosts that are not an app's, workspaces that are stopped or offline.
 
 use coder_api::builds::CreateWorkspaceBuildRequest;
 

@@ -113,7 +113,7 @@ async fn terminal_is_for_those_who_may_connect() {
     site.ann.logout().await.unwrap();
     let mut rest = Vec::new();
     let ended = timeout(WAIT_LIMIT, open.read_to_end(&mut rest)).await.unwrap();
-    assert!(ended.is_err(), "closed with a code that is no normal end");
+    assert!(ended.is_err(), "closed with a code that means a failure");
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

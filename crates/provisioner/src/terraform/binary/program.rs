@@ -69,7 +69,7 @@ pub enum BinaryError {
     Unusable(PathBuf, String),
     #[error("{0:?} cannot be run: {1}")]
     CannotStart(PathBuf, String),
-    #[error("there is no terraform or tofu in {0:?}: {HOW_TO_GET}")]
+    #[error("found no terraform or tofu in {0:?}: {HOW_TO_GET}")]
     EmptyDirectory(PathBuf),
     #[error("terraform version {found:?} is too old. required >= \"1.1.0\" ({path}): {HOW_TO_GET}")]
     TooOld { found: String, path: String },

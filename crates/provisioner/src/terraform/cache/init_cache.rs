@@ -263,7 +263,7 @@ impl InitCache {
                 manifest.packages.push(CachedProvider { path: package, seal });
             }
         } else if data.symlink_metadata().is_ok() {
-            return Err(std::io::Error::other(format!("{DATA} is no directory")));
+            return Err(std::io::Error::other(format!("{DATA} is not a directory")));
         } else {
             std::fs::create_dir_all(new.join(DATA))?;
         }

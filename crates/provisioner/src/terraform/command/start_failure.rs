@@ -32,7 +32,8 @@ impl StartFailure {
     }
 }
 
-const NO_MEMORY: &str = "there is not enough memory: give the daemon's machine, container or unit more";
+const NO_MEMORY: &str =
+    "the machine has not enough memory: give the daemon's machine, container or unit more";
 
 const FORBIDDEN: &str = "the system forbids it (operation not permitted): check the seccomp filter and the security module (SELinux, AppArmor) of the daemon's container or unit";
 

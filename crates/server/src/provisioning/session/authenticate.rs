@@ -141,7 +141,7 @@ async fn credential(app: &App, request: &Parts, peer: Peer) -> Result<Credential
     let user = match session::presented(headers, &request.uri) {
         Some(presented) if !is_foreign => match session::authenticate(app, &presented).await {
             Ok(caller) => Some(caller),
-            // An invalid session counts as none.
+            // An invalid session is treated as a missing one.
             Err(error) if error.status() == StatusCode::UNAUTHORIZED => None,
             Err(error) => return Err(error),
         },

@@ -338,7 +338,7 @@ mod tests {
         let stranger = add(&connected, daemon, KeyId::PSK);
         connected.attach(&first.0, session, Timestamp::UNIX_EPOCH);
         connected.attach(&stranger.0, Sha256Digest([8; 32]), Timestamp::UNIX_EPOCH);
-        assert!(!first.1.is_cancelled(), "another process of the same name is no newer connection");
+        assert!(!first.1.is_cancelled(), "another process of the same name is not a newer connection");
         let second = add(&connected, daemon, KeyId::PSK);
         connected.attach(&second.0, session, Timestamp::UNIX_EPOCH);
         assert!(first.1.is_cancelled() && first.2.is_superseded());

@@ -33,7 +33,7 @@ pub async fn by_number(
     let [user, workspace, number] = names.take()?;
     let number: i64 = number.parse().map_err(|_| {
         Error::bad_request("Failed to parse build number as integer.")
-            .detail(format!("{number:?} is no integer."))
+            .detail(format!("{number:?} is not an integer."))
     })?;
     let mut tx = app.store.reader().await?;
     let deleted = query.flag("include_deleted")?;

@@ -134,7 +134,7 @@ impl LatestBuildFilter {
             && !["connecting", "connected", "disconnected", "timeout"].contains(&word)
         {
             return Err(Error::bad_request("Invalid search query.")
-                .field("q", format!("{word:?} is no agent status")));
+                .field("q", format!("{word:?} is not an agent status")));
         }
         Ok(Self { status: search.read("status")?, outdated: search.read("outdated")?, agent })
     }

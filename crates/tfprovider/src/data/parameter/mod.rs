@@ -30,8 +30,8 @@ pub(super) fn data_source() -> DataSource {
             "monotonic",
         ]),
         Attribute::optional("error", Text, "What to say; {min}, {max} and {value} are filled in."),
-        Attribute::computed("min_disabled", Bool, "Whether there is no least number."),
-        Attribute::computed("max_disabled", Bool, "Whether there is no largest number."),
+        Attribute::computed("min_disabled", Bool, "Whether the number has no minimum."),
+        Attribute::computed("max_disabled", Bool, "Whether the number has no maximum."),
     ]);
     let block = Block::new(vec![
         Attribute::id(),

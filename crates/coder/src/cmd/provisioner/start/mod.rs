@@ -247,5 +247,5 @@ fn cache_directory(given: Option<&Path>) -> anyhow::Result<PathBuf> {
     if let Some(path) = given {
         return Ok(path.to_owned());
     }
-    env::cache_directory().context("there is no home directory: set HOME, or pass --cache-dir")
+    env::cache_directory().context("the home directory is not known: set HOME, or pass --cache-dir")
 }

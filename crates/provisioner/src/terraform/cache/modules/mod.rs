@@ -130,7 +130,7 @@ impl ModuleCache {
         let relative = Path::new(MODULES).join(&entry.key);
         let folder = Path::new(&entry.dir).strip_prefix(&relative).map_err(Error::other)?;
         if !is_plain_dir(fetched, &relative.join(folder)) {
-            return Err(Error::other("it is no directory"));
+            return Err(Error::other("it is not a directory"));
         }
         let package = fetched.join(&relative);
         match fs::remove_dir_all(package.join(".git")) {

@@ -235,7 +235,7 @@ mod tests {
         let (plugins, one, two) = (plugins(&dir), template(&dir), template(&dir));
         let staging = plugins.stage(None).unwrap();
         assert!(!init(&staging, &one, PACKAGE, "program"));
-        assert!(!plugins.root.join(PACKAGE).exists(), "it is no other job's before init has ended");
+        assert!(!plugins.root.join(PACKAGE).exists(), "other jobs do not get it before init has ended");
         staging.commit(&one, NOW).unwrap();
         let staging = plugins.stage(None).unwrap();
         assert!(init(&staging, &two, PACKAGE, "another"));

@@ -60,7 +60,7 @@ impl Keys {
             read_block(&block, &mut trusted)?;
         }
         if trusted.is_empty() {
-            Err(Error::Malformed("there is no key that may sign"))
+            Err(Error::Malformed("it has no key that may sign"))
         } else {
             Ok(Self(trusted))
         }

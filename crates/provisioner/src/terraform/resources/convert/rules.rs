@@ -26,7 +26,11 @@ fn agents_have_defaults_and_keep_orders() {
     let apps = plain.display_apps.unwrap();
     assert!(apps.vscode && apps.web_terminal && apps.ssh_helper && apps.port_forwarding_helper);
     assert!(!apps.vscode_insiders);
-    assert_eq!(plain.auth, Some(pb::agent::Auth::InstanceId(String::new())), "no auth is no token");
+    assert_eq!(
+        plain.auth,
+        Some(pb::agent::Auth::InstanceId(String::new())),
+        "an agent without auth has no token"
+    );
     assert_eq!(plain.resources_monitoring, Some(pb::ResourcesMonitoring::default()));
 
     let full = one_agent(json!({
