@@ -1,4 +1,4 @@
-//! What an agent is told when it starts.
+//! The configuration of an agent.
 
 use std::path::PathBuf;
 use std::sync::Arc;

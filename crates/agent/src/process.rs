@@ -63,7 +63,7 @@ impl Group {
     }
 }
 
-/// The exit code as the server and SSH clients are told: 255 when a signal ended the process (agent 2.6, 4.2).
+/// The exit code that the server and SSH clients get: 255 when a signal ended the process (agent 2.6, 4.2).
 pub(crate) fn exit_code(status: ExitStatus) -> i32 {
     status.code().unwrap_or(255)
 }

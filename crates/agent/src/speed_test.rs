@@ -16,7 +16,7 @@ const LINE: usize = 1024;
 const BLOCK: usize = 64 << 10;
 /// Longest test.
 const MAX_DURATION: Duration = Duration::from_secs(30);
-/// How long a client may take to say what it wants.
+/// How long a client may take to send its request.
 const REQUEST_TIMEOUT: Duration = Duration::from_secs(10);
 
 #[derive(Debug, Deserialize)]

@@ -266,21 +266,21 @@ variables! {
     AGENT_LOGGING_STACKDRIVER = "CODER_AGENT_LOGGING_STACKDRIVER";
     /// What an agent runs in: `envbox`, `envbuilder`, `exectrace`, separated by commas.
     AGENT_SUBSYSTEM = "CODER_AGENT_SUBSYSTEM";
-    /// Not supported by this agent, which says so: direct connections.
+    /// Not supported by this agent, whose log names it: direct connections.
     AGENT_TAILNET_LISTEN_PORT = "CODER_AGENT_TAILNET_LISTEN_PORT";
-    /// Not supported by this agent, which says so.
+    /// Not supported by this agent, whose log names it.
     AGENT_PPROF_ADDRESS = "CODER_AGENT_PPROF_ADDRESS";
-    /// Not supported by this agent, which says so.
+    /// Not supported by this agent, whose log names it.
     AGENT_PROMETHEUS_ADDRESS = "CODER_AGENT_PROMETHEUS_ADDRESS";
-    /// Not supported by this agent, which says so.
+    /// Not supported by this agent, whose log names it.
     AGENT_DEBUG_ADDRESS = "CODER_AGENT_DEBUG_ADDRESS";
-    /// Not supported by this agent, which says so: dev containers.
+    /// Not supported by this agent, whose log names it: dev containers.
     AGENT_DEVCONTAINERS_ENABLE = "CODER_AGENT_DEVCONTAINERS_ENABLE";
-    /// Not supported by this agent, which says so.
+    /// Not supported by this agent, whose log names it.
     AGENT_SOCKET_SERVER_ENABLED = "CODER_AGENT_SOCKET_SERVER_ENABLED";
-    /// Not supported by this agent, which says so.
+    /// Not supported by this agent, whose log names it.
     AGENT_SOCKET_PATH = "CODER_AGENT_SOCKET_PATH";
-    /// Not supported by this agent, which says so.
+    /// Not supported by this agent, whose log names it.
     AGENT_BOUNDARY_LOG_PROXY_SOCKET_PATH = "CODER_AGENT_BOUNDARY_LOG_PROXY_SOCKET_PATH";
     /// Repository that `coder dotfiles` looks for the installation script in: a directory below its root.
     DOTFILES_REPO_DIR = "CODER_DOTFILES_REPO_DIR";
@@ -325,9 +325,9 @@ variables! {
     DERP_SERVER_STUN_ADDRESSES = "CODER_DERP_SERVER_STUN_ADDRESSES";
     /// URL at which the other servers on the same Postgres reach this server.
     DERP_SERVER_RELAY_URL = "CODER_DERP_SERVER_RELAY_URL";
-    /// Whether clients and agents are told not to connect to each other directly.
+    /// Whether clients and agents must not connect to each other directly.
     BLOCK_DIRECT = "CODER_BLOCK_DIRECT";
-    /// Whether clients and agents are told to reach the relay over WebSockets.
+    /// Whether clients and agents must reach the relay over WebSockets.
     DERP_FORCE_WEBSOCKETS = "CODER_DERP_FORCE_WEBSOCKETS";
     /// Beginning of the host names of workspaces in the configuration of OpenSSH.
     SSH_HOSTNAME_PREFIX = "CODER_SSH_HOSTNAME_PREFIX";

@@ -35,7 +35,7 @@ impl Backoff {
         if !self.has_jitter {
             return delay;
         }
-        // A random UUID is the source of randomness at hand; cryptographic quality is not needed.
+        // A random UUID is a sufficient source of randomness: cryptographic quality is not needed.
         let random = f64::from(uuid::Uuid::new_v4().as_bytes()[0]) / f64::from(u8::MAX);
         delay.mul_f64(JITTER.mul_add(-random, 1.0))
     }

@@ -338,9 +338,9 @@ impl Default for Ssh {
 pub struct Tailnet {
     /// STUN servers, each `host` or `host:port`. Our own nodes need none; official ones find direct paths with them.
     pub stun_servers: Vec<String>,
-    /// Whether peers are told not to connect to each other directly.
+    /// Whether peers must not connect to each other directly.
     pub block_direct: bool,
-    /// Whether peers are told to reach the relay over WebSockets.
+    /// Whether peers must reach the relay over WebSockets.
     pub force_websockets: bool,
     /// Where the other servers on the same Postgres reach this one. `None`: they do not.
     pub relay_url: Option<Url>,

@@ -37,7 +37,7 @@ pub mod name {
 /// Longest request to the coordinator in bytes. A node has a few hundred.
 const REQUEST: usize = 64 << 10;
 
-/// What a peer is told when its rights end.
+/// The error that a peer gets when its rights end.
 const REVOKED: &str = "the right to reach this workspace has ended";
 
 fn decode<M: Message + Default>(data: Bytes, limit: usize) -> Result<M, Status> {

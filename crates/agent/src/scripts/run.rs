@@ -141,7 +141,7 @@ async fn execute(
     if pipes_open && !timed_out {
         pipes_open = tokio::time::timeout(PIPES, &mut both).await.is_err();
     }
-    // Processes that a script started for good go on.
+    // Processes that a script left running go on.
     killer.0 = None;
     let status = if timed_out {
         let limit = script.timeout.unwrap_or_default();
@@ -160,7 +160,7 @@ async fn execute(
     Ok((status, exit_code))
 }
 
-/// Waits for the end; at the deadline the whole group is told to end, and is ended after some time.
+/// Waits for the end; at the deadline the whole group gets SIGHUP, and SIGKILL after some time.
 async fn wait(
     child: &mut Child,
     group: Group,

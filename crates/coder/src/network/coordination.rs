@@ -31,7 +31,7 @@ const REFRESH_AFTER: Duration = Duration::from_secs(3600);
 /// What the server says to a peer that may not take part.
 const DENIED: &str = "authorization: ";
 
-/// Runs until `stop`, or until the server refuses for good, which `refused` is told.
+/// Runs until `stop`, or until the server refuses permanently. `refused` then gets its text.
 pub(super) async fn run(
     client: Client,
     agent: AgentId,

@@ -47,7 +47,7 @@ fn cut(rig: &FaultFixture, random: &mut Random, cuts: usize, over: Duration) {
 fn has_logged(rig: &FaultFixture, place: &WorkspaceFiles, share: f64) {
     let wanted = (rig.log_template.size() as f64 * share) as usize;
     let said = until(WAIT_LIMIT * 2, || (place.said().len() >= wanted).then_some(()));
-    assert!(said.is_some(), "Terraform talks on");
+    assert!(said.is_some(), "Terraform goes on");
 }
 
 fn kill_and_restart(rig: &mut FaultFixture, random: &mut Random) {

@@ -30,7 +30,7 @@ pub fn bump(workspace: &Started<'_>, now: Timestamp) -> Option<Timestamp> {
     let extended = now.checked_add(bump).ok()?;
     let start = autostart.and_then(|schedule| next_autostart(rules, schedule, now));
     let target = match (start, rules.time_to_live(ttl)) {
-        // Behind the next start the workspace lives as if it had started then.
+        // After the next start the deadline is computed as if the workspace had started then.
         (Some(start), Some(ttl)) if start < extended => start.checked_add(ttl).ok()?.max(extended),
         _ => extended,
     };

@@ -11,7 +11,7 @@ use super::rules::TemplateRules;
 const MIN_TIME_TO_STOP: SignedDuration = SignedDuration::from_hours(1);
 /// The Monday from which weeks are counted.
 const FIRST_MONDAY: Date = date(2023, 1, 2);
-/// An extension must reach at least so far. People are told half an hour; the rest is for the way of the request.
+/// An extension must reach at least so far. Texts for people say half an hour; the difference allows for the time of the request.
 const LEAST_EXTENSION: SignedDuration = SignedDuration::from_mins(29);
 
 /// When a started workspace stops.
@@ -35,7 +35,7 @@ pub fn of_start(
     let after_ttl = |from: Timestamp, ttl| from.checked_add(ttl).ok();
     let deadline = rules.time_to_live(ttl).and_then(|ttl| {
         let deadline = after_ttl(now, ttl)?;
-        // Stopping shortly after the next scheduled start would be a surprise: the workspace lives as if it had started then.
+        // Stopping shortly after the next scheduled start would be a surprise: the deadline is computed as if it had started then.
         match autostart.and_then(|schedule| next_autostart(rules, schedule, now)) {
             Some(start) if start < deadline => after_ttl(start, ttl),
             _ => Some(deadline),

@@ -349,7 +349,7 @@ proptest! {
             prop_assert!(before.record().completed_at.is_none(), "an ended job accepts nothing");
             prop_assert_eq!(next.status().is_active(), next.record().completed_at.is_none());
             if let Some(sender) = sender(&event) {
-                prop_assert_eq!(Some(sender.daemon), owner, "only the owner is heard");
+                prop_assert_eq!(Some(sender.daemon), owner, "only the owner's events count");
                 prop_assert!(sender.epoch == Some(epoch) || (official && sender.epoch.is_none()));
             }
             match &event {

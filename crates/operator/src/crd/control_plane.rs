@@ -196,7 +196,7 @@ pub struct CoderControlPlaneStatus {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(schema_with = "schema::instant")]
     pub entitlements_last_checked: Option<String>,
-    /// `entitled`, `grace_period`, `not_entitled` or `unknown`. Pools believe it for two minutes, and otherwise ask the server.
+    /// `entitled`, `grace_period`, `not_entitled` or `unknown`. Pools use it for two minutes, and after that ask the server.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub external_provisioner_daemons_entitlement: Option<String>,
     /// The state of each part, and `Ready` as the summary.

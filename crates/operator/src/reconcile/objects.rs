@@ -81,7 +81,7 @@ impl Pass<'_> {
         Ok(())
     }
 
-    /// Makes Role and RoleBinding; returns what was refused for good.
+    /// Makes Role and RoleBinding; returns what was refused permanently.
     async fn grant(&self, pair: [Value; 2]) -> Result<Option<Finding>, Failure> {
         for object in pair {
             let namespace = object["metadata"]["namespace"].as_str().unwrap_or_default().to_owned();

@@ -1,4 +1,4 @@
-//! The home directory of jobs: each job has an empty one, so that no job obeys what another one left there,
+//! The home directory of jobs: each job has an empty one, so that no job uses settings that another one left there,
 //! such as a configuration of Terraform or git. What the operator names is visible there, read-only.
 
 use std::collections::BTreeSet;

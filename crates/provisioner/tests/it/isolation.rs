@@ -154,7 +154,7 @@ mod restricted {
             );
             let lines = output_of(&server, &script).await;
             assert!(has(&lines, "begun"), "{lines:#?}");
-            assert!(!runs_with(&format!("sleep\u{0}{seconds}")), "what a job left behind lives on");
+            assert!(!runs_with(&format!("sleep\u{0}{seconds}")), "what a job left behind still runs");
         });
     }
 
@@ -286,7 +286,7 @@ async fn programs_started_by_init_reach_neither_the_daemon_nor_another_job() {
     let cache = running.dir.path().join("cache");
     assert!(!cache.join("plugins/filled").exists() && !cache.join("other").exists());
     if level == IsolationLevel::Full {
-        assert!(!runs_with(&format!("sleep\u{0}{seconds}")), "what init left behind lives on");
+        assert!(!runs_with(&format!("sleep\u{0}{seconds}")), "what init left behind still runs");
     }
 }
 

@@ -176,7 +176,7 @@ async fn the_server_can_ask_for_a_drain_and_sees_the_slots() {
     assert_eq!(record.slots.last(), Some(&SlotsReport { slots: 1, busy: 1, draining: true }));
     assert!(
         record.slots.windows(2).all(|pair| pair[0] != pair[1]),
-        "only changes are told: {:?}",
+        "only changes are reported: {:?}",
         record.slots
     );
     server.give(start(tar(&[("main.tf", PLAIN)])));

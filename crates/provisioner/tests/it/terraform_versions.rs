@@ -122,7 +122,7 @@ async fn opentofu_does_what_terraform_does() {
     let state: serde_json::Value = serde_json::from_slice(&state).unwrap();
     assert_eq!(state["resources"].as_array().unwrap().len(), 0, "{state}");
     let record = server.record();
-    assert!(!record.lines().any(|line| line.output.starts_with('{')), "every event is told in words");
+    assert!(!record.lines().any(|line| line.output.starts_with('{')), "every event is shown in words");
 }
 
 #[tokio::test(flavor = "multi_thread")]

@@ -35,7 +35,7 @@ const HOST_WIDE: [HeaderName; 3] = [
 ];
 const ALT_SVC: HeaderName = HeaderName::from_static("alt-svc");
 
-/// Where a request came from, as the app is told.
+/// Where a request came from, as its headers tell the app.
 pub(super) struct Forwarded<'a> {
     /// The client, as far as trusted proxies are believed.
     pub(super) client: String,

@@ -56,7 +56,7 @@ fn is_of_same_user(config: &Config, grant: &Grant, request: &Head, origin: &Head
     let name = origin.host_str().and_then(|host| wildcard.label(host));
     let name = name.and_then(|label| SubdomainName::parse(label).ok());
     let own_port = destination::host(request).and_then(port_of);
-    // Whoever sits between a browser and a host of apps could write a page that is loaded without TLS.
+    // An attacker between a browser and a host of apps could replace a page that is loaded without TLS.
     let is_secure = config.has_secure_cookies() || request.extensions().get::<Encrypted>().is_some();
     if is_secure && origin.scheme() == "http" {
         return false;

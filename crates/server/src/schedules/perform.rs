@@ -240,7 +240,7 @@ async fn make_dormant(
 }
 
 /// A start gets of the owner's credentials what the person who set the schedule might get, everything else what the last build got.
-/// So a schedule gives nobody's template more than its last change or its last build did.
+/// So a schedule gives a template no more than the last change of the schedule or the last build did.
 fn credentials(action: ScheduledAction, schedule: &Schedule, last_job: &Job) -> OwnerCredentials {
     let read = |value: serde_json::Value| serde_json::from_value(value).ok();
     let of_schedule = schedule.credentials.as_deref().filter(|_| action == ScheduledAction::Start);

@@ -375,7 +375,7 @@ async fn a_server_without_the_key_or_with_another_says_so_at_its_start(fixture: 
     encryption::complete(&both, at(21)).await.unwrap().unwrap();
     start(&[2]).await.unwrap();
     missing(start(&[1]).await, 2);
-    // Two keys with one id are told apart.
+    // Two keys with one id are distinguished.
     fixture.database().execute("update encryption_keys set proof = 'coder2'").await;
     missing(start(&[2]).await, 2);
 }

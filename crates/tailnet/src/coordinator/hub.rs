@@ -110,7 +110,7 @@ impl Hub {
     }
 }
 
-/// Another server that is told of the peers here, until it is dropped.
+/// Another server that gets the peers of this one, until this is dropped.
 #[derive(Debug)]
 pub(crate) struct Telling {
     hub: Hub,

@@ -1,8 +1,8 @@
 //! What the coordinators of several servers tell each other, so that peers of different servers meet.
 //!
 //! Each server tells every other one of the peers that are connected to it: their nodes, and the tunnels that they opened. So
-//! each coordinator knows all peers, and sends only to its own. What is told is the present state: a connection to another
-//! server keeps which peers and tunnels it must still tell of, never a list of past events.
+//! each coordinator knows all peers, and sends only to its own. A server announces the present state: a connection
+//! to another server keeps which peers and tunnels must still be announced, never a list of past events.
 //!
 //! A peer may seem to be connected to two servers, because one of them has not noticed the end of a connection. The newer
 //! connection counts: each has a number above all numbers that its server knew at that moment.
@@ -25,7 +25,7 @@ const MOST: usize = 200_000;
 /// Peers that are ready for a handshake and wait to be told. Without it the other peer waits for some seconds.
 const READY: usize = 1024;
 
-/// Another server has more peers or tunnels than are kept, or takes what it is told too slowly.
+/// Another server has more peers or tunnels than are kept, or reads too slowly.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 #[error("more than {MOST} peers or tunnels of a server are too many")]
 pub struct TooMany;
@@ -57,11 +57,11 @@ struct Server {
 #[derive(Debug, Default)]
 struct RemotePeer {
     number: u64,
-    /// The epoch in which it was told last.
+    /// The epoch in which it was announced last.
     epoch: u64,
-    /// As it was told; empty while the peer has announced none.
+    /// As it was announced; empty while the peer has announced none.
     node: Vec<u8>,
-    /// Tunnels that it opened, and the epoch in which each was told last.
+    /// Tunnels that it opened, and the epoch in which each was announced last.
     tunnels: HashMap<Uuid, u64>,
     /// Its connection, unless the peer has a newer one at another server.
     connection: Option<ConnectionId>,
@@ -177,7 +177,7 @@ impl Replicas {
                 Frame::Peer { id, number: *number, node: &node }.encode(out);
             }
         }
-        // A tunnel is told after the peer that opened it.
+        // A tunnel is announced after the peer that opened it.
         while out.len() < limit
             && link.peers.is_empty()
             && let Some((from, to)) = link.tunnels.pop_first()

@@ -3,7 +3,7 @@
 //!
 //! Each server dials every other one and tells it what it has: the keys and packets of its relay, the peers and tunnels of its
 //! coordinator. So there are two connections between two servers, one for each direction, and nothing goes on to a third server.
-//! `frame` is what is told, `record` how it is protected, `handshake` the beginning of a connection.
+//! `frame` is what is announced, `record` how it is protected, `handshake` the beginning of a connection.
 //!
 //! The servers of a deployment share a secret. Whoever has it is trusted: rights are checked where a user connects.
 
@@ -185,7 +185,7 @@ impl Mesh {
         }
     }
 
-    /// Hears another server that dialled, over a byte stream whose HTTP is done, until the connection ends. `connected` is
+    /// Reads from another server that dialled, over a byte stream whose HTTP is done, until the connection ends. `connected` is
     /// called with its id when it has proven the secret. The future returns only after the peers of that server are
     /// forgotten; dropping it earlier leaves them.
     ///

@@ -2,7 +2,7 @@
 //!
 //! smoltcp goes back to the first unacknowledged byte when it sends again, and its bare acknowledgements then carry that
 //! number instead of the highest that was sent (RFC 9293, 3.10.7.4: SND.NXT). The other side has that byte already and drops such a
-//! packet, with the acknowledgement in it. When both sides send again, neither ever hears the other. So acknowledgements are
+//! packet, with the acknowledgement in it. When both sides send again, neither ever accepts a packet of the other. So acknowledgements are
 //! given the right number on their way out.
 
 use std::collections::HashMap;

@@ -234,7 +234,7 @@ fn second_connection_of_an_agent_ends_the_first_and_meets_its_clients() {
     assert_eq!(sent(&outputs, second).0, [(id(CLIENT), Kind::Node)]);
     let outputs = coordinator.request(second, announce(node(3)));
     assert_eq!(sent(&outputs, client).0, [(id(AGENT), Kind::Node)]);
-    assert_eq!(coordinator.request(first, announce(node(4))), [], "the first is heard no more");
+    assert_eq!(coordinator.request(first, announce(node(4))), [], "requests of the first one are ignored");
     assert_eq!(coordinator.lost(first), []);
 }
 
@@ -331,7 +331,7 @@ async fn bytes_that_wait_for_a_connection_are_bounded() {
     let (client, mut responses) = hub.connect(id(CLIENT), Authorization::Client(id(AGENT)));
     client.request(add(id(AGENT)));
     let large = |number: i64| Node { endpoints: vec!["x".repeat(500); 30], ..node(number) };
-    // Whoever reads goes on.
+    // A peer that reads stays connected.
     for number in 0..100 {
         agent.request(announce(large(number)));
         client.sent(&responses.try_recv().unwrap());
@@ -339,7 +339,7 @@ async fn bytes_that_wait_for_a_connection_are_bounded() {
     for number in 0..100 {
         agent.request(announce(large(number)));
     }
-    assert_eq!(hub.peers(), 1, "whoever does not is dropped");
+    assert_eq!(hub.peers(), 1, "a peer that does not read is dropped");
     let waiting: usize = std::iter::from_fn(|| responses.try_recv().ok()).map(|one| one.encoded_len()).sum();
     assert!((200 << 10..=256 << 10).contains(&waiting), "{waiting}");
 }

@@ -216,7 +216,7 @@ impl<T: ByteStream> AsyncRead for Socket<T> {
             ready!(Pin::new(&mut this.io).poll_read(cx, buf))?;
             let arrived = &mut buf.filled_mut()[start..];
             if arrived.is_empty() {
-                // The connection ended without a close frame; what the layers above make of it is theirs to say.
+                // The connection ended without a close frame; the layers above decide what that means.
                 return Poll::Ready(Ok(()));
             }
             let (count, result) = match this.decoder.decode(arrived, &mut this.controls) {

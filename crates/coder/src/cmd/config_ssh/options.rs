@@ -1,4 +1,4 @@
-//! The options of `coder config-ssh`, which its section remembers.
+//! The options of `coder config-ssh`, which are stored in its section.
 
 use anyhow::bail;
 use coder_api::deployment::SshConfig;

@@ -51,7 +51,7 @@ async fn workspace_is_entered_through_another_server_and_outlives_its_own() {
     let mut next = || lines.next().map(Result::unwrap);
     assert_eq!(next().as_deref(), Some("begin"));
 
-    // The agent's server dies, and the agent comes to the one of its users.
+    // The agent's server is killed, and the agent connects to the one of its users.
     balancer.retarget(site.server.handle.http.unwrap());
     first.kill().await;
     balancer.disconnect(Disconnect::Reset, 0);

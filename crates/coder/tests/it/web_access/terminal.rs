@@ -84,7 +84,7 @@ async fn terminal_is_for_those_who_may_connect() {
     let mut open = site.websocket("coder.test", &path, &own).await.unwrap();
     send(&mut open, "echo $((40+2))\r").await;
     until(&mut open, "42").await;
-    // The page: others get nothing, and nobody's page frames it.
+    // The page: others get nothing, and no page may show it in a frame.
     assert_eq!(site.get(None, "coder.test", "/@ann/dev/terminal").await.status, 303);
     let page = async |client: &Client, path: &str| {
         let cookie = format!("coder_session_token={}", client.token().unwrap().expose());

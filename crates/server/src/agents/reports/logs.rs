@@ -99,7 +99,7 @@ pub async fn store(
     match outcome {
         AgentLogOutcome::Stored(first) => {
             app.events.agent_logs_changed(agent);
-            // Whoever shows the workspace shows now that there is a log.
+            // Clients that watch the workspace show from now on that there is a log.
             if first == 1 {
                 app.events.workspace_changed(identity.workspace_id);
             }

@@ -25,7 +25,7 @@ on_both_engines! {
         assert_eq!(second.unwrap().token, token, "two concurrent calls get the same answer");
         assert_eq!(old.hold(posted).await.unwrap().token, token, "the same answer again");
         assert_eq!(old.logs(posted, &token, 1..4).await.unwrap().next_sequence, 4);
-        // The old connection is not cut. The daemon only believes so.
+        // The old connection is still open, but the daemon treats it as lost.
         let (new, answer) = DaemonConnection::again(&server.app, "d", &session, vec![held(posted, &token)]).await;
         assert_eq!(answer.session, session);
         assert!(answer.grace_ms > 0);
