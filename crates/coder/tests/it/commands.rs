@@ -184,10 +184,10 @@ fn inspecting_commands_create_no_database() {
     {
         for place in ["typo", "typo/deeper", "empty", "foreign"] {
             let args = [command, &["--data-dir", place]].concat();
-            let refused = home.run(&args).refused("there is no Coder database there");
+            let refused = home.run(&args).refused("no Coder database was found there");
             assert!(refused.err.contains("--data-dir"), "{}", refused.err);
         }
-        home.run(command).refused("there is no Coder database there");
+        home.run(command).refused("no Coder database was found there");
         assert_eq!(tree(home.path()), before, "{command:?}");
     }
 }

@@ -153,7 +153,7 @@ fn daemon_with_all_settings_needs_no_home() {
     };
     finish(command(&["whoami"]), b"").success();
     finish(command(&["login", &server.url, "--use-token-as-session"]), b"")
-        .refused("there is no home directory");
+        .refused("the home directory is not known");
     let cache = homeless.path().join("cache").display().to_string();
     let start = ["provisioner", "start", "--name", "homeless", "--cache-dir", &cache];
     let mut daemon = Process::spawn(&homeless, command(&start), "homeless.log");

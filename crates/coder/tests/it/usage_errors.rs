@@ -9,7 +9,7 @@ const UNREACHABLE_URL: &str = "http://127.0.0.1:1";
 fn not_logged_in() {
     let home = Home::new();
     home.run(&["whoami"]).refused("coder login <url>");
-    let login = home.run(&["login"]).refused("there is no server that was used before: name it with");
+    let login = home.run(&["login"]).refused("no server was used before: name one with");
     assert_eq!(login.err.matches("coder login <url>").count(), 1, "{}", login.err);
     home.run(&["whoami", "--url", UNREACHABLE_URL]).refused("CODER_SESSION_TOKEN");
     home.run(&["list", "--url", "ftp://x", "--token", "t"]).refused("no http or https URL");
