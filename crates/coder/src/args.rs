@@ -32,9 +32,30 @@ pub(crate) struct Global {
     /// Do not print warnings of the server.
     #[arg(long, global = true, env = env::NO_FEATURE_WARNING)]
     pub(crate) no_feature_warning: bool,
+    /// Do not open a browser, print the address.
+    #[arg(long, global = true, env = env::NO_OPEN)]
+    pub(crate) no_open: bool,
+    /// Flags that change nothing.
+    #[command(flatten)]
+    compatible: Compatible,
     /// Show debug messages.
     #[arg(short, long, global = true, env = env::VERBOSE)]
     pub(crate) verbose: bool,
+}
+
+/// Official flags that ask for what this program always does. People and editors pass them.
+#[derive(Clone, Debug, Args)]
+#[group(skip)]
+struct Compatible {
+    /// Connect through the relay only, as this program always does.
+    #[arg(long, global = true, env = env::DISABLE_DIRECT_CONNECTIONS)]
+    disable_direct_connections: bool,
+    /// Send no measurements of connections; this program never does.
+    #[arg(long, global = true, env = env::DISABLE_NETWORK_TELEMETRY)]
+    disable_network_telemetry: bool,
+    /// Accepted, but the session is always saved in a file that only you can read.
+    #[arg(long, global = true, env = env::USE_KEYRING)]
+    use_keyring: bool,
 }
 
 /// The organization of commands that work in one.

@@ -47,6 +47,14 @@ variables! {
     NO_VERSION_WARNING = "CODER_NO_VERSION_WARNING";
     /// Turns off the warnings of the server, such as of settings that it does not act on.
     NO_FEATURE_WARNING = "CODER_NO_FEATURE_WARNING";
+    /// Prints addresses instead of opening a browser.
+    NO_OPEN = "CODER_NO_OPEN";
+    /// Changes nothing: connections to workspaces always use the relay.
+    DISABLE_DIRECT_CONNECTIONS = "CODER_DISABLE_DIRECT_CONNECTIONS";
+    /// Changes nothing: no measurements of connections are sent.
+    DISABLE_NETWORK_TELEMETRY = "CODER_DISABLE_NETWORK_TELEMETRY";
+    /// Changes nothing: the session is always saved in a file.
+    USE_KEYRING = "CODER_USE_KEYRING";
     /// Shows debug messages.
     VERBOSE = "CODER_VERBOSE";
     /// When set and not empty, output has no colours (no-color.org).
@@ -162,6 +170,10 @@ variables! {
     RICH_PARAMETER_FILE = "CODER_RICH_PARAMETER_FILE";
     /// Ephemeral parameter values `name=value` of one build, separated by commas.
     EPHEMERAL_PARAMETER = "CODER_EPHEMERAL_PARAMETER";
+    /// Older name of `CODER_EPHEMERAL_PARAMETER`.
+    BUILD_OPTION = "CODER_BUILD_OPTION";
+    /// Whether a build asks for values of ephemeral parameters.
+    PROMPT_EPHEMERAL_PARAMETERS = "CODER_PROMPT_EPHEMERAL_PARAMETERS";
     /// Whether start asks for all parameters again.
     ALWAYS_PROMPT = "CODER_ALWAYS_PROMPT";
     /// When a new workspace starts automatically, as `coder schedule start` takes it.
@@ -172,10 +184,16 @@ variables! {
     WORKSPACE_STOP_AFTER = "CODER_WORKSPACE_STOP_AFTER";
     /// Whether a new workspace follows its template (`always`) or not (`never`).
     WORKSPACE_AUTOMATIC_UPDATES = "CODER_WORKSPACE_AUTOMATIC_UPDATES";
+    /// Workspace whose parameter values a new workspace gets.
+    WORKSPACE_COPY_PARAMETERS_FROM = "CODER_WORKSPACE_COPY_PARAMETERS_FROM";
+    /// Whether a new workspace takes the defaults of parameters without asking.
+    WORKSPACE_USE_PARAMETER_DEFAULTS = "CODER_WORKSPACE_USE_PARAMETER_DEFAULTS";
     /// Lifetime of a new token.
     TOKEN_LIFETIME = "CODER_TOKEN_LIFETIME";
     /// Name of a new token.
     TOKEN_NAME = "CODER_TOKEN_NAME";
+    /// User of a new token.
+    TOKEN_USER = "CODER_TOKEN_USER";
 
     /// Whether `coder ssh` carries the SSH port over standard input and output.
     SSH_STDIO = "CODER_SSH_STDIO";
@@ -205,6 +223,8 @@ variables! {
     SSH_NETWORK_INFO_DIR = "CODER_SSH_NETWORK_INFO_DIR";
     /// How often `coder ssh` writes that file.
     SSH_NETWORK_INFO_INTERVAL = "CODER_SSH_NETWORK_INFO_INTERVAL";
+    /// Directory for a file with the debug log of `coder ssh`.
+    SSH_LOG_DIR = "CODER_SSH_LOG_DIR";
     /// Whether connecting does not start a stopped workspace.
     SSH_DISABLE_AUTOSTART = "CODER_SSH_DISABLE_AUTOSTART";
     /// What `coder ssh` reports the use of the workspace as.
@@ -282,6 +302,8 @@ variables! {
     AGENT_SOCKET_PATH = "CODER_AGENT_SOCKET_PATH";
     /// Not supported by this agent, whose log names it.
     AGENT_BOUNDARY_LOG_PROXY_SOCKET_PATH = "CODER_AGENT_BOUNDARY_LOG_PROXY_SOCKET_PATH";
+    /// Directory into which `coder dotfiles` links, instead of the home directory.
+    SYMLINK_DIR = "CODER_SYMLINK_DIR";
     /// Repository that `coder dotfiles` looks for the installation script in: a directory below its root.
     DOTFILES_REPO_DIR = "CODER_DOTFILES_REPO_DIR";
 

@@ -32,6 +32,15 @@ pub(crate) struct ParameterFlags {
     /// Value of an ephemeral parameter, for this build only, as name=value; may be repeated.
     #[arg(long = "ephemeral-parameter", env = env::EPHEMERAL_PARAMETER, value_name = "NAME=VALUE")]
     pub(crate) ephemeral: Vec<String>,
+    /// Values of another workspace, which flags and file replace.
+    #[arg(skip)]
+    pub(crate) copied: Vec<NameValue>,
+    /// Whether ephemeral parameters are asked for.
+    #[arg(skip)]
+    pub(crate) asks_for_ephemeral: bool,
+    /// Whether a default is taken without asking.
+    #[arg(skip)]
+    pub(crate) takes_defaults: bool,
     /// Parameters whose given values are ignored.
     #[arg(skip)]
     without: BTreeSet<String>,
@@ -58,9 +67,10 @@ impl ParameterFlags {
         Ok(pairs(&self.ephemeral)?.into_iter().map(|(name, _)| name).filter(is_lasting).collect())
     }
 
-    /// Given values, flags over file.
+    /// Given values: flags over file, file over another workspace.
     fn given(&self) -> anyhow::Result<BTreeMap<String, String>> {
-        let mut given = BTreeMap::new();
+        let copied = self.copied.iter().map(|pair| (pair.name.clone(), pair.value.clone()));
+        let mut given: BTreeMap<_, _> = copied.collect();
         if let Some(file) = &self.rich_parameter_file {
             let values = match self.in_file.get() {
                 Some(values) => values,
@@ -162,17 +172,27 @@ pub(crate) fn resolve(
         let last = earlier.iter().find(|pair| pair.name == parameter.name);
         let known = last.is_some() && (mode == PromptMode::Missing || !parameter.mutable);
         let optional_later = mode == PromptMode::Missing && !parameter.required;
-        if known || parameter.ephemeral || optional_later {
+        if parameter.ephemeral {
+            if flags.asks_for_ephemeral && may_ask {
+                let default = offered.get(&parameter.name).unwrap_or(&parameter.default_value);
+                let answer = ask(printer, parameter, Some(default.clone()), None)?;
+                values.push(NameValue::new(&parameter.name, answer));
+            }
+            continue;
+        }
+        if known || optional_later {
             continue;
         }
         let default = offered.get(&parameter.name).cloned().or_else(|| last.map(|pair| pair.value.clone()));
         let may_stay_unset = definition(parameter).may_stay_unset();
-        if default.is_none() && may_stay_unset && !may_ask {
+        if default.is_none() && may_stay_unset && (flags.takes_defaults || !may_ask) {
             continue;
         }
         let default = default.or_else(|| (!parameter.required).then(|| parameter.default_value.clone()));
         match default {
-            Some(value) if !may_ask => values.push(NameValue::new(&parameter.name, value)),
+            Some(value) if flags.takes_defaults || !may_ask => {
+                values.push(NameValue::new(&parameter.name, value))
+            }
             default if may_ask => {
                 let last = last.map(|pair| pair.value.as_str());
                 let answer = ask(printer, parameter, default, last)?;
@@ -347,6 +367,28 @@ mod tests {
         let open = [parameter("size", None)];
         let values = resolve(&Printer::plain(), &flags, &open, &[], PromptMode::New, false).unwrap();
         assert_eq!(values, [NameValue::new("size", "2")]);
+    }
+
+    #[test]
+    fn values_of_another_workspace_are_taken_where_none_is_given() {
+        let flags = ParameterFlags {
+            parameters: vec!["size=2".to_owned()],
+            copied: vec![NameValue::new("size", "1"), NameValue::new("zone", "us")],
+            ..ParameterFlags::default()
+        };
+        let parameters = [parameter("size", None), parameter("zone", Some("eu"))];
+        let values = resolve(&Printer::plain(), &flags, &parameters, &[], PromptMode::New, false).unwrap();
+        assert_eq!(values, [NameValue::new("size", "2"), NameValue::new("zone", "us")]);
+    }
+
+    #[test]
+    fn defaults_can_be_taken_on_a_terminal_too() {
+        let flags = ParameterFlags { takes_defaults: true, ..ParameterFlags::default() };
+        let mut unset = parameter("unset", Some(""));
+        unset.kind = "list(string)".into();
+        let parameters = [parameter("zone", Some("eu")), unset];
+        let values = resolve(&Printer::plain(), &flags, &parameters, &[], PromptMode::New, true).unwrap();
+        assert_eq!(values, [NameValue::new("zone", "eu")]);
     }
 
     #[test]

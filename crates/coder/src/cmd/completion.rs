@@ -12,6 +12,19 @@ pub(crate) struct Args {
     /// Shell to complete for; default the one in SHELL.
     #[arg(value_enum, value_name = "SHELL")]
     shell: Option<Shell>,
+    /// The same as a flag.
+    #[arg(
+        short = 's',
+        long = "shell",
+        value_enum,
+        hide_possible_values = true,
+        conflicts_with = "shell",
+        value_name = "SHELL"
+    )]
+    named: Option<Shell>,
+    /// Print the script; this program never installs it.
+    #[arg(short, long)]
+    print: bool,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
@@ -41,7 +54,7 @@ impl Shell {
 }
 
 pub(crate) fn run(args: &Args) -> anyhow::Result<()> {
-    let Some(shell) = args.shell.or_else(Shell::of_environment) else {
+    let Some(shell) = args.shell.or(args.named).or_else(Shell::of_environment) else {
         anyhow::bail!("your shell is not known: name it, for example `coder completion bash`");
     };
     let mut script = Vec::new();

@@ -56,6 +56,12 @@ pub(crate) struct Args {
     /// Do not ask.
     #[arg(short, long)]
     yes: bool,
+    /// Workspace whose parameter values to take where no others are given.
+    #[arg(long, env = env::WORKSPACE_COPY_PARAMETERS_FROM, value_name = "WORKSPACE")]
+    copy_parameters_from: Option<String>,
+    /// Take the defaults of parameters without asking.
+    #[arg(long, env = env::WORKSPACE_USE_PARAMETER_DEFAULTS)]
+    use_parameter_defaults: bool,
     #[command(flatten)]
     parameters: parameters::ParameterFlags,
     #[command(flatten)]
@@ -80,7 +86,8 @@ pub(crate) async fn run(ctx: &Context, args: Args) -> anyhow::Result<()> {
     let version = client.version(version).await?;
     let declared = client.rich_parameters(version.id).await?;
     external_auth::connect(ctx, &client, version.id).await?;
-    let values = values(ctx, &args, &declared, preset.as_ref(), may_ask)?;
+    let copied = copied(&client, args.copy_parameters_from.as_deref(), &declared).await?;
+    let values = values(ctx, &args, copied, &declared, preset.as_ref(), may_ask)?;
     dry_run(ctx, &client, version.id, &name, &values, args.no_wait).await?;
     if !args.yes {
         prompt::confirm_or_enter(&ctx.printer, "Create the workspace?", "pass --yes")?;
@@ -193,9 +200,23 @@ async fn preset(
     }
 }
 
+/// The lasting values of another workspace's last build for parameters of the template.
+async fn copied(
+    client: &Client,
+    from: Option<&str>,
+    declared: &[TemplateVersionParameter],
+) -> anyhow::Result<Vec<NameValue>> {
+    let Some(from) = from else { return Ok(Vec::new()) };
+    let source = remote::workspace(client, from).await?;
+    let mut values = client.build_parameters(source.latest_build.id).await?;
+    values.retain(|pair| declared.iter().any(|p| p.name == pair.name && !p.ephemeral));
+    Ok(values)
+}
+
 fn values(
     ctx: &Context,
     args: &Args,
+    copied: Vec<NameValue>,
     declared: &[TemplateVersionParameter],
     preset: Option<&Preset>,
     may_ask: bool,
@@ -206,6 +227,8 @@ fn values(
     let (fixed, open): (Vec<_>, Vec<_>) =
         declared.iter().cloned().partition(|p| set.iter().any(|pair| pair.name == p.name));
     let mut flags = args.parameters.clone();
+    flags.copied = copied;
+    flags.takes_defaults = args.use_parameter_defaults;
     for name in flags.drop_all(fixed.iter().map(|p| p.name.as_str()))? {
         ctx.printer.note(&format!("The preset sets {name:?}; the value given for it is not used."));
     }

@@ -1,4 +1,4 @@
-//! `coder dotfiles`: clones a repository and installs it, by its script or by links into the home directory.
+//! `coder dotfiles`: clones a repository and installs it, by its script or by links into a directory.
 
 use std::fs;
 use std::io;
@@ -31,6 +31,9 @@ pub(crate) struct Args {
     /// Directory below the home directory's configuration in which the clone is kept.
     #[arg(long, env = env::DOTFILES_REPO_DIR, default_value = "dotfiles", value_name = "DIR")]
     repo_dir: String,
+    /// Directory to link into; default the home directory.
+    #[arg(long, env = env::SYMLINK_DIR, value_name = "DIR")]
+    symlink_dir: Option<PathBuf>,
     /// Branch to check out; default the repository's own.
     #[arg(short, long, value_name = "NAME")]
     branch: Option<String>,
@@ -40,7 +43,9 @@ pub(crate) struct Args {
 }
 
 pub(crate) fn run(ctx: &Context, args: &Args) -> anyhow::Result<()> {
-    let home = std::env::home_dir().context("the home directory to install into is not known: set HOME")?;
+    let links = args.symlink_dir.clone().or_else(std::env::home_dir);
+    let links =
+        links.context("the home directory to install into is not known: set HOME, or pass --symlink-dir")?;
     let configuration = ctx
         .directory
         .path()
@@ -76,7 +81,7 @@ pub(crate) fn run(ctx: &Context, args: &Args) -> anyhow::Result<()> {
             let status = status.with_context(|| format!("run {}", script.display()))?;
             ensure!(status.success(), "{} failed: {status}", script.display());
         }
-        None => link_all(ctx, &clone, &home)?,
+        None => link_all(ctx, &clone, &links)?,
     }
     ctx.printer.note("The dotfiles are installed.");
     Ok(())
@@ -107,14 +112,15 @@ fn script(clone: &Path) -> Option<PathBuf> {
     SCRIPTS.iter().map(|name| clone.join(name)).find(runs)
 }
 
-/// Links every dotfile of the clone into the home directory. What is there already is kept as a backup.
-fn link_all(ctx: &Context, clone: &Path, home: &Path) -> anyhow::Result<()> {
+/// Links every dotfile of the clone into a directory. What is there already is kept as a backup.
+fn link_all(ctx: &Context, clone: &Path, directory: &Path) -> anyhow::Result<()> {
+    fs::create_dir_all(directory).with_context(|| format!("create {}", directory.display()))?;
     for entry in fs::read_dir(clone).with_context(|| format!("list {}", clone.display()))? {
         let name = entry?.file_name();
         let is_dotfile =
             name.to_str().is_some_and(|name| name.starts_with('.') && name != ".git" && name != ".gitignore");
         if is_dotfile {
-            let link = home.join(&name);
+            let link = directory.join(&name);
             link_one(&clone.join(&name), &link).with_context(|| format!("link {}", link.display()))?;
             ctx.printer.note(&format!("Linked {}", link.display()));
         }

@@ -152,7 +152,9 @@ async fn existing(ctx: &Context, args: &Args, client: &Client) -> anyhow::Result
     ctx.printer.note(&format!("Open this page in your browser and copy the token it shows:\n\n    {page}\n"));
     if prompt::is_interactive() {
         // Where there is no browser the printed address remains.
-        browser::try_open(page.as_str());
+        if !ctx.global.no_open {
+            browser::try_open(page.as_str());
+        }
         ctx.printer.note("Or press Enter to log in with e-mail address and password here.");
     }
     let token = prompt::hidden(&ctx.printer, "Token:", "pass --token, or set CODER_SESSION_TOKEN")?;

@@ -168,9 +168,9 @@ fn app_url(
     Ok(url)
 }
 
-/// Opens an address. Without a desktop the address itself is the result.
+/// Opens an address. Without a desktop, or with `--no-open`, the address itself is the result.
 fn open(ctx: &Context, url: &Url) {
-    if browser::open(url.as_str()) {
+    if !ctx.global.no_open && browser::open(url.as_str()) {
         ctx.printer.note(&format!("Opened {url}"));
     } else {
         ctx.printer.data(url.as_str());

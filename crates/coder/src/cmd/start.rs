@@ -38,8 +38,11 @@ pub(crate) struct Values {
     #[arg(long, env = env::ALWAYS_PROMPT)]
     always_prompt: bool,
     /// Older name of --ephemeral-parameter.
-    #[arg(long = "build-option", hide = true, value_name = "NAME=VALUE")]
+    #[arg(long = "build-option", env = env::BUILD_OPTION, hide = true, value_name = "NAME=VALUE")]
     build_options: Vec<String>,
+    /// Ask for values of ephemeral parameters.
+    #[arg(long, alias = "build-options", env = env::PROMPT_EPHEMERAL_PARAMETERS)]
+    prompt_ephemeral_parameters: bool,
     #[command(flatten)]
     flags: parameters::ParameterFlags,
 }
@@ -126,6 +129,7 @@ async fn chosen(
     let mode = if values.always_prompt { PromptMode::All } else { PromptMode::Missing };
     let mut flags = values.flags.clone();
     flags.ephemeral.extend(values.build_options.iter().cloned());
+    flags.asks_for_ephemeral = values.prompt_ephemeral_parameters;
     parameters::resolve(&ctx.printer, &flags, &parameters, &earlier, mode, prompt::is_interactive() && !yes)
 }
 

@@ -36,7 +36,7 @@ pub(crate) struct CreateArgs {
     #[arg(long)]
     scope: Vec<String>,
     /// The user of the token, by name or id; other users for owners only.
-    #[arg(short, long, default_value = paths::ME)]
+    #[arg(short, long, env = env::TOKEN_USER, default_value = paths::ME)]
     user: String,
     /// Objects it is limited to, as type:id; may be repeated.
     #[arg(long = "allow", value_name = "TYPE:ID")]

@@ -231,6 +231,10 @@ fn dotfiles_are_cloned_and_linked() {
     home.run(&["dotfiles", "-y", url]).success();
     let link = home.home().join(".vimrc");
     assert_eq!(std::fs::read_to_string(&link).unwrap(), "set nocompatible\n");
+    let other = home.path().join("other").display().to_string();
+    home.run(&["dotfiles", "-y", url, "--symlink-dir", &other]).success();
+    let link = std::path::Path::new(&other).join(".vimrc");
+    assert_eq!(std::fs::read_to_string(link).unwrap(), "set nocompatible\n");
     // A script is preferred to links.
     std::fs::write(repository.join("install.sh"), "#!/bin/sh\necho installed > $HOME/proof\n").unwrap();
     std::fs::set_permissions(repository.join("install.sh"), std::fs::Permissions::from_mode(0o755)).unwrap();

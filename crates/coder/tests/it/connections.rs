@@ -247,6 +247,45 @@ fn editors_read_the_file_about_the_connection() {
     assert_eq!((&info["p2p"], &info["preferred_derp"]), (&false.into(), &"Coder Embedded Relay".into()));
 }
 
+#[test]
+fn ssh_accepts_what_editors_pass() {
+    let mut site = Site::start();
+    site.home.set("CODER_DISABLE_DIRECT_CONNECTIONS", "true").set("CODER_DISABLE_NETWORK_TELEMETRY", "true");
+    let flags = ["--disable-direct-connections", "--disable-network-telemetry", "--use-keyring=false"];
+    let more = ["--usage-app=vscode", "--disable-autostart", "--force-new-tunnel", "dev", "--", "echo ok"];
+    assert_eq!(site.ssh(&[&flags[..], &more].concat(), "").success().out, "ok\n");
+}
+
+#[test]
+fn ssh_writes_its_debug_log_into_a_directory() {
+    let site = Site::start();
+    let directory = site.home.path().join("logs");
+    let path = directory.display().to_string();
+    let outcome = site.ssh(&["dev", "--log-dir", &path, "--", "echo ok"], "").success();
+    assert_eq!((outcome.out.as_str(), outcome.err.as_str()), ("ok\n", ""));
+    let files: Vec<_> = std::fs::read_dir(directory).unwrap().map(|entry| entry.unwrap()).collect();
+    let name = files[0].file_name().into_string().unwrap();
+    assert!(files.len() == 1 && name.starts_with("coder-ssh-") && name.ends_with(".log"), "{files:?}");
+    let log = std::fs::read_to_string(files[0].path()).unwrap();
+    assert!(log.contains("[debug]"), "{log}");
+    let token = site.server().owner.token().unwrap().expose().to_owned();
+    assert!(!log.contains(&token), "the log has no secret");
+}
+
+#[test]
+fn no_open_prints_the_address_instead() {
+    let mut site = Site::start();
+    let programs = site.home.path().join("programs");
+    std::fs::create_dir(&programs).unwrap();
+    std::os::unix::fs::symlink("/bin/true", programs.join("xdg-open")).unwrap();
+    let path = format!("{}:{}", programs.display(), std::env::var("PATH").unwrap());
+    site.home.set("PATH", path);
+    let opened = site.home.run(&["open", "vscode", "dev"]).success();
+    assert!(opened.out.is_empty() && opened.err.contains("Opened vscode://"), "{}", opened.err);
+    let printed = site.home.run(&["open", "vscode", "dev", "--no-open"]).success();
+    assert!(printed.out.starts_with("vscode://") && !printed.err.contains("Opened"), "{}", printed.err);
+}
+
 /// The program is found by config-ssh, so that OpenSSH runs the one under test.
 #[test]
 fn config_ssh_names_this_program() {

@@ -77,6 +77,8 @@ fn completion_for_the_usual_shells() {
         let script = home.run(&["completion", shell]).success().out;
         assert!(script.contains("CODER_COMPLETE") && script.len() < 4096, "{shell}: {script}");
     }
+    let script = home.run(&["completion", "bash"]).success().out;
+    assert_eq!(home.run(&["completion", "--shell", "bash", "--print"]).success().out, script);
     home.run(&["completion"]).refused("name it");
 }
 

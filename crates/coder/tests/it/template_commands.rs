@@ -78,3 +78,40 @@ fn a_template_is_pulled_edited_promoted_and_archived() {
     let slip = home.run(&["create", "w", "-t", "plain", "--preset", "none", "--parameter", "sise=1", "-y"]);
     slip.refused("the template has no parameter \"sise\": did you mean \"size\"?");
 }
+
+#[test]
+fn a_workspace_gets_the_parameter_values_of_another_one() {
+    coder_requirements::require!(Terraform);
+    let server = Server::start(&["--provisioner-daemons=1"]);
+    let home = server.first_user();
+    let size = "resource \"terraform_data\" \"x\" {\n  input = data.coder_parameter.size.value\n}\n";
+    let source = write(&home, "source", &format!("{FIRST_VERSION}{size}"));
+    home.run(&["templates", "push", "plain", "-d", &source, "-y"]).success();
+    let create = |name: &str, args: &[&str]| {
+        home.run(&[&["create", name, "-t", "plain", "--preset", "none", "-y"], args].concat()).success();
+        home.run(&["state", "pull", name]).success().out
+    };
+    assert!(create("first", &["--parameter", "size=medium"]).contains("\"medium\""));
+    assert!(create("second", &["--copy-parameters-from", "first"]).contains("\"medium\""));
+    let own = create("third", &["--copy-parameters-from", "first", "--parameter", "size=tiny"]);
+    assert!(own.contains("\"tiny\"") && !own.contains("\"medium\""), "{own}");
+    let absent = ["create", "fourth", "-t", "plain", "--copy-parameters-from", "absent", "-y"];
+    home.run(&absent).refused("there is no workspace \"absent\"");
+}
+
+#[test]
+fn private_templates_are_for_their_administrators() {
+    coder_requirements::require!(Terraform);
+    let server = Server::start(&["--provisioner-daemons=1"]);
+    let home = server.first_user();
+    let source = write(&home, "source", FIRST_VERSION);
+    let user = ["users", "create", "-u", "ann", "-e", "ann@example.com", "-p", "Not-Guessed-Today-42"];
+    home.run(&user).success();
+    let token = home.run(&["tokens", "create", "--user", "ann"]).success().out;
+    let seen = || home.run(&["templates", "list", "--token", token.trim(), "-c", "name"]).success().out;
+    home.run(&["templates", "create", "hidden", "-d", &source, "--private", "-y"]).success();
+    home.run(&["templates", "create", "open", "-d", &source, "-y"]).success();
+    assert!(seen().contains("open") && !seen().contains("hidden"), "{}", seen());
+    home.run(&["templates", "edit", "open", "--private", "-y"]).success();
+    assert_eq!(seen(), "");
+}

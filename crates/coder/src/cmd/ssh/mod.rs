@@ -6,7 +6,7 @@ mod network_info;
 mod session;
 mod stdio;
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use anyhow::{Context as _, bail};
@@ -21,12 +21,14 @@ use self::forward::RemoteForward;
 use crate::context::Context;
 use crate::network::OwnNode;
 use crate::network::target::{self, Name, Preparation, Wait};
-use crate::{duration, env, remote};
+use crate::{duration, env, logging, remote};
 
 /// The port of the agent's SSH server.
 const SSH_PORT: u16 = 1;
 /// How often the use of the workspace is reported.
 const USAGE_INTERVAL: Duration = Duration::from_secs(60);
+/// How many full log files of one connection are kept beside the newest.
+const LOG_BACKUPS: usize = 1;
 
 #[derive(Debug, clap::Args)]
 pub(crate) struct Args {
@@ -74,12 +76,18 @@ pub(crate) struct Args {
     /// How often to write that file.
     #[arg(long, env = env::SSH_NETWORK_INFO_INTERVAL, default_value = "5s", value_parser = duration::parse, value_name = "DURATION")]
     network_info_interval: Duration,
+    /// Directory for a file with the debug log of this connection.
+    #[arg(short, long, env = env::SSH_LOG_DIR, value_name = "DIR")]
+    log_dir: Option<PathBuf>,
     /// Do not start a stopped workspace.
     #[arg(long, env = env::SSH_DISABLE_AUTOSTART)]
     disable_autostart: bool,
     /// What the use of the workspace is reported as: ssh, vscode, jetbrains or disable.
     #[arg(long, env = env::SSH_USAGE_APP, hide = true, default_value = "ssh", value_name = "APP")]
     usage_app: UsageApp,
+    /// Make a connection of its own, as this program always does.
+    #[arg(long, hide = true)]
+    force_new_tunnel: bool,
 }
 
 /// `--usage-app`.
@@ -110,6 +118,9 @@ pub(crate) async fn run(ctx: &Context, args: Args) -> anyhow::Result<()> {
         bail!("--forward-gpg does not work with --stdio: use RemoteForward of your SSH client");
     }
     let variables = variables(&args.env)?;
+    if let Some(directory) = &args.log_dir {
+        write_log(directory)?;
+    }
     let gpg_agent = if args.forward_gpg { Some(gpg::LocalAgent::find().await?) } else { None };
     let client = remote::connect(ctx)?;
     let name =
@@ -149,6 +160,17 @@ pub(crate) async fn run(ctx: &Context, args: Args) -> anyhow::Result<()> {
     };
     connection.close().await;
     result
+}
+
+/// Writes the debug log into a file of its own. Editors find it by the process id in its name.
+#[expect(clippy::disallowed_methods, reason = "people read it; nothing is decided by it")]
+fn write_log(directory: &Path) -> anyhow::Result<()> {
+    std::fs::create_dir_all(directory).with_context(|| format!("create {}", directory.display()))?;
+    let time = jiff::Timestamp::now().strftime("%Y%m%d-%H%M%S");
+    let path = directory.join(format!("coder-ssh-{time}-{}.log", std::process::id()));
+    let settings =
+        logging::Settings { file: Some((path, LOG_BACKUPS)), verbose: true, ..logging::Settings::default() };
+    Ok(logging::install(&settings)?)
 }
 
 fn agent_socket(args: &Args) -> anyhow::Result<PathBuf> {

@@ -1,6 +1,7 @@
 //! `coder templates create`: push for a template that must not exist, with its settings.
 
 use anyhow::bail;
+use coder_api::templates::CreateTemplateRequest;
 
 use super::push;
 use super::schedule_flags::ScheduleFlags;
@@ -14,6 +15,12 @@ pub(crate) struct Args {
     push: push::Args,
     #[command(flatten)]
     schedules: ScheduleFlags,
+    /// Only administrators of templates may use the template.
+    #[arg(long)]
+    private: bool,
+    /// Workspaces always start with the active version.
+    #[arg(long)]
+    require_active_version: bool,
 }
 
 pub(crate) async fn run(ctx: &Context, args: Args) -> anyhow::Result<()> {
@@ -25,5 +32,12 @@ pub(crate) async fn run(ctx: &Context, args: Args) -> anyhow::Result<()> {
     if client.template_by_name(organization.id, &name).await.is_ok() {
         bail!("there is a template {name:?} already: push a new version with `coder templates push {name}`");
     }
-    push::into(ctx, &client, &organization, &name, args.push, &args.schedules).await
+    let mut settings = CreateTemplateRequest {
+        name,
+        disable_everyone_group_access: args.private,
+        require_active_version: args.require_active_version,
+        ..CreateTemplateRequest::default()
+    };
+    args.schedules.create(&mut settings)?;
+    push::into(ctx, &client, &organization, settings, args.push).await
 }

@@ -36,6 +36,9 @@ pub(crate) struct Args {
     /// Whether workspaces always start with the active version.
     #[arg(long, num_args = 0..=1, require_equals = true, default_missing_value = "true", value_parser = boolean, value_name = "BOOL")]
     require_active_version: Option<bool>,
+    /// Only administrators of templates may use the template from now on.
+    #[arg(long)]
+    private: bool,
     /// Do not ask.
     #[arg(short, long)]
     yes: bool,
@@ -98,6 +101,7 @@ fn change(
     set(&mut request.deprecation_message, args.deprecated.clone().map(Some).as_ref());
     set(&mut request.allow_user_cancel_workspace_jobs, args.allow_user_cancel_workspace_jobs.as_ref());
     set(&mut request.require_active_version, args.require_active_version.as_ref());
+    request.disable_everyone_group_access = args.private;
     args.schedules.update(&mut request, template)?;
     Ok(request)
 }

@@ -14,7 +14,6 @@ use coder_domain::ids::{FileId, TemplateId};
 use coder_domain::names;
 
 use super::import;
-use super::schedule_flags::ScheduleFlags;
 use crate::cmd::provisioner::keys;
 use crate::context::Context;
 use crate::template::{lockfile, pack, variables};
@@ -168,20 +167,19 @@ pub(crate) async fn run(ctx: &Context, args: Args) -> anyhow::Result<()> {
     let name = args.name()?;
     let client = remote::connect(ctx)?;
     let organization = remote::organization(ctx, &client, args.organization()).await?;
-    into(ctx, &client, &organization, &name, args, &ScheduleFlags::default()).await
+    let settings = CreateTemplateRequest { name, ..CreateTemplateRequest::default() };
+    into(ctx, &client, &organization, settings, args).await
 }
 
-/// Pushes into an organization. A new template gets these schedules.
+/// Pushes into an organization. A new template gets these settings.
 pub(crate) async fn into(
     ctx: &Context,
     client: &Client,
     organization: &Organization,
-    name: &str,
+    settings: CreateTemplateRequest,
     args: Args,
-    schedules: &ScheduleFlags,
 ) -> anyhow::Result<()> {
-    let mut new = CreateTemplateRequest { name: name.to_owned(), ..CreateTemplateRequest::default() };
-    schedules.create(&mut new)?;
+    let name = settings.name.as_str();
     let existing = remote::found(client.template_by_name(organization.id, name).await)?;
     // All local errors are found before any question or request.
     let archive = args.archive(ctx)?;
@@ -210,7 +208,7 @@ pub(crate) async fn into(
         may_ask: prompt::is_interactive() && !args.yes,
     };
     let version = import::run(ctx, client, source, values).await?;
-    publish(ctx, client, organization, new, existing, &version, args.activate).await
+    publish(ctx, client, organization, settings, existing, &version, args.activate).await
 }
 
 fn request(
@@ -250,7 +248,7 @@ async fn publish(
     ctx: &Context,
     client: &Client,
     organization: &Organization,
-    new: CreateTemplateRequest,
+    settings: CreateTemplateRequest,
     existing: Option<Template>,
     version: &TemplateVersion,
     activate: bool,
@@ -258,7 +256,7 @@ async fn publish(
     let bold = |text: &str| ctx.printer.paint(Style::Bold, text);
     match existing {
         None => {
-            let request = CreateTemplateRequest { version_id: Some(version.id), ..new };
+            let request = CreateTemplateRequest { version_id: Some(version.id), ..settings };
             client.create_template(organization.id, &request).await?;
             let name = &request.name;
             let next = ctx.printer.paint(Style::Code, &format!("coder create --template={name}"));
