@@ -6,8 +6,10 @@ use std::time::{Duration, Instant};
 
 /// Deadline of every wait, long enough for a busy machine.
 pub const WAIT_LIMIT: Duration = Duration::from_secs(30);
-/// Time between two polls.
+/// Time between two polls of a value that should settle, and between the first two polls of everything else.
 const POLL_INTERVAL: Duration = Duration::from_millis(2);
+/// The time between two polls grows up to this, since a poll may be a request to a busy server.
+const MAX_POLL_INTERVAL: Duration = Duration::from_millis(100);
 /// Equal results in a row after which a value counts as settled.
 const SETTLED_POLLS: u32 = 20;
 
@@ -16,14 +18,25 @@ const SETTLED_POLLS: u32 = 20;
 pub fn poll_until<T>(what: &str, mut poll: impl AsyncFnMut() -> Option<T>) -> impl Future<Output = T> {
     let caller = Location::caller();
     async move {
-        let deadline = Instant::now() + WAIT_LIMIT;
-        loop {
-            if let Some(found) = poll().await {
-                return found;
-            }
-            assert!(Instant::now() < deadline, "{caller}: not within {WAIT_LIMIT:?}: {what}");
-            tokio::time::sleep(POLL_INTERVAL).await;
+        let found = poll_within(WAIT_LIMIT, &mut poll).await;
+        found.unwrap_or_else(|| panic!("{caller}: not within {WAIT_LIMIT:?}: {what}"))
+    }
+}
+
+/// Polls until there is a value; none when there is none within `limit`. For waits with another limit or with more to say about
+/// a failure than [`poll_until`].
+pub async fn poll_within<T>(limit: Duration, mut poll: impl AsyncFnMut() -> Option<T>) -> Option<T> {
+    let deadline = Instant::now() + limit;
+    let mut interval = POLL_INTERVAL;
+    loop {
+        if let Some(found) = poll().await {
+            return Some(found);
         }
+        if Instant::now() >= deadline {
+            return None;
+        }
+        tokio::time::sleep(interval).await;
+        interval = (interval * 2).min(MAX_POLL_INTERVAL);
     }
 }
 

@@ -57,6 +57,7 @@ fn agent_comes_back_after_hours() {
         let agent = Running::start(&server);
         server.until(|records| records.startups.len() == 1).await;
         server.stop();
+        // The clock is paused: it moves on at once.
         tokio::time::sleep(std::time::Duration::from_secs(5 * 3600)).await;
         server.start();
         let back = tokio::time::Instant::now();

@@ -4,12 +4,13 @@
 use std::io::Write as _;
 use std::path::Path;
 use std::process::{Command, Output, Stdio};
+use std::time::Duration;
 
 use coder_api::resources::AgentStatus;
 use coder_requirements::require;
 use coder_testkit::server::{TestServer, settings};
 use coder_testkit::tailnet::new_workspace;
-use coder_testkit::wait::poll_until;
+use coder_testkit::wait::{poll_until, poll_within};
 
 use crate::program::Home;
 
@@ -23,6 +24,9 @@ events_logger = \"none\"
 default_ulimits = [\"nofile=1024:1024\", \"nproc=4000:4000\"]
 netns = \"host\"
 ";
+
+/// How long an agent may take to connect: its container installs what it needs.
+const CONNECT_LIMIT: Duration = Duration::from_secs(120);
 
 /// Hides a program: what is not a regular file is not found.
 const NO_CURL: &str = "--volume=/dev/null:/usr/bin/curl";
@@ -167,10 +171,11 @@ async fn agent_starts_in_containers_of_all_kinds() {
             .await;
         } else {
             let client = &server.owner;
-            let connected =
-                poll_until_or(async || client.agent(agent).await.unwrap().status == AgentStatus::Connected)
-                    .await;
-            assert!(connected, "{name}: {}", podman.logs(name));
+            let connected = poll_within(CONNECT_LIMIT, async || {
+                let agent = client.agent(agent).await.unwrap();
+                (agent.status == AgentStatus::Connected).then_some(())
+            });
+            assert!(connected.await.is_some(), "{name}: {}", podman.logs(name));
             let command =
                 person.command(&["ssh", name, "--", "id -u; pwd; touch ~/x 2>/dev/null; echo done"]);
             let outcome = tokio::task::spawn_blocking(move || crate::program::finish(command, b""));
@@ -186,14 +191,4 @@ async fn agent_starts_in_containers_of_all_kinds() {
         podman.success(&["rm", "--force", "--time", "0", name]);
     }
     server.stop().await.unwrap();
-}
-
-/// Whether it becomes true within two minutes.
-async fn poll_until_or(mut is_true: impl AsyncFnMut() -> bool) -> bool {
-    let wait = async {
-        while !is_true().await {
-            tokio::time::sleep(std::time::Duration::from_millis(50)).await;
-        }
-    };
-    tokio::time::timeout(std::time::Duration::from_secs(120), wait).await.is_ok()
 }

@@ -4,10 +4,12 @@ use std::fs::File;
 use std::io::{BufRead as _, BufReader, Write as _};
 use std::process::{Child, Command, Stdio};
 use std::sync::mpsc;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use coder_requirements::{Requirement, program};
 use serde_json::{Value, json};
+
+use crate::program::until;
 
 /// How long anything may take that does happen.
 const WAIT_LIMIT: Duration = Duration::from_secs(60);
@@ -104,13 +106,10 @@ impl Browser {
 
     /// Waits until an expression is true.
     pub(crate) fn wait_for(&mut self, expression: &str) {
-        let until = Instant::now() + WAIT_LIMIT;
-        while self.evaluate(expression) != "true" {
-            if Instant::now() > until {
-                let page = self.evaluate("document.documentElement.outerHTML");
-                panic!("not true: {expression}\nrefused: {:?}\n{page}", self.refused);
-            }
-            std::thread::sleep(Duration::from_millis(20));
+        let is_true = until(WAIT_LIMIT, || (self.evaluate(expression) == "true").then_some(()));
+        if is_true.is_none() {
+            let page = self.evaluate("document.documentElement.outerHTML");
+            panic!("not true: {expression}\nrefused: {:?}\n{page}", self.refused);
         }
     }
 

@@ -77,6 +77,7 @@ async fn work(daemon: FakeDaemon, stop: CancellationToken) -> usize {
             Ok(None) => return done,
             Err(error) => {
                 assert!(!error.is_retryable(), "the connection holds: {error}");
+                // The daemons behave like official ones.
                 tokio::time::sleep(ACQUIRE_AGAIN).await;
                 continue;
             }

@@ -2,7 +2,7 @@
 //! API server. The operator has exactly the permissions that are shipped.
 
 use std::path::PathBuf;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use coder_api::builds::WorkspaceBuild;
 use coder_api::client::{Client as Coder, JobFilter, Options};
@@ -13,6 +13,7 @@ use coder_domain::secret::Secret;
 use coder_testkit::kubernetes::{
     Cluster, Counts, Kubelet, Services, Settings, apply, cluster, documents, rendered,
 };
+use coder_testkit::wait::poll_within;
 use k8s_openapi::api::core::v1::{Namespace, Secret as KubeSecret};
 use kube::api::{DeleteParams, Patch, PatchParams};
 use kube::core::{ApiResource, DynamicObject, GroupVersionKind};
@@ -97,13 +98,9 @@ impl Stack {
     }
 
     async fn until(&self, what: &str, mut condition: impl AsyncFnMut() -> bool) {
-        let deadline = Instant::now() + WAIT_LIMIT;
-        while !condition().await {
-            if Instant::now() > deadline {
-                let status = self.status("linux").await;
-                panic!("not in time: {what}: {status:#}\n{}\n{}", self.operator.log(), self.kubelet.logs());
-            }
-            tokio::time::sleep(Duration::from_millis(200)).await;
+        if poll_within(WAIT_LIMIT, async || condition().await.then_some(())).await.is_none() {
+            let status = self.status("linux").await;
+            panic!("not in time: {what}: {status:#}\n{}\n{}", self.operator.log(), self.kubelet.logs());
         }
     }
 

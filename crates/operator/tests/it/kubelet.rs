@@ -15,6 +15,9 @@ use serde_json::json;
 use tokio::sync::Semaphore;
 use tokio_util::sync::CancellationToken;
 
+/// The time between two looks at the pods, and between two attempts to join.
+const LOOK_EVERY: Duration = Duration::from_millis(150);
+
 /// An image that cannot be pulled.
 pub(crate) const BROKEN_IMAGE: &str = "registry.example.com/nothing:there";
 
@@ -106,7 +109,8 @@ pub(crate) async fn run(client: Client, namespace: String, jobs: JobsHandle, sto
                 status(&pods, &name, "Running", false).await;
             }
         }
-        tokio::time::sleep(Duration::from_millis(150)).await;
+        // Like a kubelet, it looks at its pods again and again.
+        tokio::time::sleep(LOOK_EVERY).await;
     }
     for daemon in running.into_values() {
         daemon.task.abort();
@@ -198,7 +202,8 @@ async fn daemon(
         }
         tokio::select! {
             () = stop.cancelled() => return,
-            () = tokio::time::sleep(Duration::from_millis(200)) => {}
+            // As a daemon, it tries to join until it may.
+            () = tokio::time::sleep(LOOK_EVERY) => {}
         }
     };
     has_joined.store(true, Ordering::SeqCst);
@@ -209,6 +214,7 @@ async fn daemon(
         jobs.0.running.fetch_add(1, Ordering::SeqCst);
         let killed = async {
             stop.cancelled().await;
+            // The grace period of the pod: tests choose it.
             tokio::time::sleep(grace).await;
         };
         tokio::select! {

@@ -141,10 +141,11 @@ async fn an_unchanged_pool_is_not_written_and_its_server_not_asked() {
         .await;
     // A label of somebody else starts a pass, which has nothing to write.
     gateway.forget();
+    let passes = world.passes().await;
     let label = Patch::Merge(json!({"metadata": {"labels": {"team": "a"}}}));
     world.secrets().patch("linux-provisioner-key", &PatchParams::default(), &label).await.unwrap();
     let touched = versions().await;
-    tokio::time::sleep(std::time::Duration::from_secs(1)).await;
+    world.eventually("the pass ends", async || world.passes().await > passes).await;
     assert_eq!(versions().await, touched);
     assert_eq!((&before.0, &before.1), (&touched.0, &touched.1));
     // Only the queue is read, for all pools of the server together.

@@ -261,19 +261,15 @@ async fn a_daemon_that_wins_a_job_while_it_is_chosen_to_leave_finishes_it() {
     world.pool_behind(&gateway, "linux", json!({"replicas": 2})).await;
     world.until_connected("linux", 2).await;
     let (drains, queued) = (Arc::new(AtomicUsize::new(0)), Arc::new(Notify::new()));
-    let (drain, jobs, may_go) = (Arc::clone(&drains), world.jobs.clone(), Arc::clone(&queued));
+    let (drain, may_go) = (Arc::clone(&drains), Arc::clone(&queued));
     gateway.decide(move |call| {
         let is_first = call.method == http::Method::POST
             && call.path.ends_with("/drain")
             && drain.fetch_add(1, Ordering::SeqCst) == 0;
-        let (jobs, may_go) = (jobs.clone(), Arc::clone(&may_go));
+        let may_go = Arc::clone(&may_go);
         Box::pin(async move {
             if is_first {
                 may_go.notified().await;
-                // Both daemons have a job now, the chosen one too.
-                while jobs.running() < 2 {
-                    tokio::time::sleep(Duration::from_millis(20)).await;
-                }
             }
             Decision::Forward
         })
@@ -282,6 +278,8 @@ async fn a_daemon_that_wins_a_job_while_it_is_chosen_to_leave_finishes_it() {
     world.patch_pool("linux", json!({"spec": {"replicas": 1}})).await;
     world.eventually("a pod is chosen", async || drains.load(Ordering::SeqCst) > 0).await;
     world.queue(2, &[]).await;
+    // The chosen one has one too.
+    world.eventually("both daemons have a job", async || world.jobs.running() == 2).await;
     queued.notify_one();
     world.until("linux", "two are busy", |status| status.busy == 2).await;
     assert_eq!(world.pod_names().await, pods, "nobody leaves with a job");

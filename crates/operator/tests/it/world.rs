@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::net::SocketAddr;
 use std::sync::Arc;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use coder_api::client::JobFilter;
 use coder_api::keys::ProvisionerKey;
@@ -13,6 +13,7 @@ use coder_domain::clock::SystemClock;
 use coder_operator::Config;
 use coder_operator::crd::{CoderProvisioner, CoderProvisionerStatus};
 use coder_testkit::server::TestServer;
+use coder_testkit::wait::poll_within;
 use k8s_openapi::api::apps::v1::Deployment;
 use k8s_openapi::api::core::v1::{Namespace, Pod, Secret};
 use kube::api::{DeleteParams, ListParams, Patch, PatchParams};
@@ -195,15 +196,13 @@ impl World {
         what: &str,
         wanted: impl Fn(&CoderProvisionerStatus) -> bool,
     ) -> CoderProvisionerStatus {
-        let deadline = Instant::now() + WAIT_LIMIT;
-        loop {
-            let status = self.status(name).await;
-            if wanted(&status) {
-                return status;
-            }
-            assert!(Instant::now() < deadline, "not in time: {what}: {status:#?}");
-            tokio::time::sleep(Duration::from_millis(150)).await;
-        }
+        let mut status = self.status(name).await;
+        let found = poll_within(WAIT_LIMIT, async || {
+            status = self.status(name).await;
+            wanted(&status).then_some(())
+        });
+        assert!(found.await.is_some(), "not in time: {what}: {status:#?}");
+        status
     }
 
     /// Waits until a condition has this status and reason.
@@ -232,11 +231,15 @@ impl World {
 
     /// Waits for anything else.
     pub(crate) async fn eventually(&self, what: &str, mut condition: impl AsyncFnMut() -> bool) {
-        let deadline = Instant::now() + WAIT_LIMIT;
-        while !condition().await {
-            assert!(Instant::now() < deadline, "not in time: {what}");
-            tokio::time::sleep(Duration::from_millis(150)).await;
-        }
+        let found = poll_within(WAIT_LIMIT, async || condition().await.then_some(()));
+        assert!(found.await.is_some(), "not in time: {what}");
+    }
+
+    /// How many passes over resources the operator has made.
+    pub(crate) async fn passes(&self) -> u64 {
+        let (_, text) = page(self.pages.unwrap(), "/metrics").await;
+        let line = text.lines().find_map(|line| line.strip_prefix("coder_operator_reconcile_seconds_count "));
+        line.unwrap().parse().unwrap()
     }
 
     /// The pods of a pool that are not being deleted.

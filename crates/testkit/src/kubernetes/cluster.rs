@@ -8,7 +8,7 @@ use std::net::TcpListener;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::sync::OnceLock;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use k8s_openapi::api::authentication::v1::{TokenRequest, TokenRequestSpec};
 use k8s_openapi::api::core::v1::{Namespace, ServiceAccount};
@@ -17,6 +17,8 @@ use kube::config::{KubeConfigOptions, Kubeconfig};
 use kube::core::{ApiResource, DynamicObject, GroupVersionKind};
 use kube::{Api, Client, Config};
 use serde_json::{Value, json};
+
+use crate::wait::poll_within;
 
 /// How long the API server may take to start on a busy machine.
 const START_TIMEOUT: Duration = Duration::from_secs(120);
@@ -183,23 +185,15 @@ impl Cluster {
     fn wait(&self) {
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
         runtime.block_on(async {
-            let deadline = Instant::now() + START_TIMEOUT;
-            loop {
-                if self.directory.join("certs/apiserver.crt").exists() {
-                    let request = http::Request::get("/readyz").body(Vec::new()).unwrap();
-                    if self
-                        .client(&self.token)
-                        .await
-                        .request_text(request)
-                        .await
-                        .is_ok_and(|text| text == "ok")
-                    {
-                        return;
-                    }
+            let ready = poll_within(START_TIMEOUT, async || {
+                if !self.directory.join("certs/apiserver.crt").exists() {
+                    return None;
                 }
-                assert!(Instant::now() < deadline, "the API server is not ready: {}", self.logs());
-                tokio::time::sleep(Duration::from_millis(100)).await;
-            }
+                let request = http::Request::get("/readyz").body(Vec::new()).unwrap();
+                let answer = self.client(&self.token).await.request_text(request).await;
+                answer.is_ok_and(|text| text == "ok").then_some(())
+            });
+            assert!(ready.await.is_some(), "the API server is not ready: {}", self.logs());
         });
     }
 
@@ -303,15 +297,12 @@ impl Cluster {
     /// Waits until the API server serves the custom resources.
     pub async fn until_served(&self) {
         let admin = self.admin().await;
-        let deadline = Instant::now() + START_TIMEOUT;
         for resource in ["coderprovisioners", "codercontrolplanes"] {
             let request = || {
                 http::Request::get(format!("/apis/coder.com/v1alpha1/{resource}")).body(Vec::new()).unwrap()
             };
-            while admin.request_text(request()).await.is_err() {
-                assert!(Instant::now() < deadline, "{resource} are not served");
-                tokio::time::sleep(Duration::from_millis(50)).await;
-            }
+            let served = poll_within(START_TIMEOUT, async || admin.request_text(request()).await.ok());
+            assert!(served.await.is_some(), "{resource} are not served");
         }
     }
 }

@@ -19,6 +19,7 @@ use uuid::Uuid;
 use super::builds::work;
 use super::completions::Completions;
 use super::{Tags, Target};
+use crate::wait::poll_within;
 
 /// Fake daemons that build the workspaces.
 const DAEMONS: usize = 4;
@@ -75,13 +76,13 @@ impl Agents {
             running.spawn(agent.run(CancellationToken::new()));
         }
         for workspace in workspaces {
-            let connected = async {
-                while !is_connected(target, workspace).await? {
-                    tokio::time::sleep(Duration::from_millis(50)).await;
-                }
-                Ok::<_, anyhow::Error>(())
-            };
-            tokio::time::timeout(CONNECT_TIMEOUT, connected).await.context("an agent does not connect")??;
+            let connected =
+                poll_within(CONNECT_TIMEOUT, async || match is_connected(target, workspace).await {
+                    Ok(false) => None,
+                    Ok(true) => Some(Ok(())),
+                    Err(error) => Some(Err(error)),
+                });
+            connected.await.context("an agent does not connect")??;
         }
         Ok(Self { connected_in: begin.elapsed(), _running: running, _files: files })
     }
