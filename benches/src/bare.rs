@@ -1,5 +1,5 @@
-//! What ours is compared with: Terraform alone, with the official provider in an unpacked mirror, and the sequence of
-//! commands that the official daemon runs for a build.
+//! Terraform alone, with the official provider in an unpacked mirror: what a person would run for a build, and what the
+//! official daemon runs. Builds of this program are compared with both.
 
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
@@ -16,15 +16,15 @@ pub(crate) struct Cost {
     pub(crate) cpu: f64,
 }
 
-/// `init`, `plan` and `apply`: what a person would run.
-pub(crate) const BARE: &[&[&str]] = &[
+/// What a person would run for one build.
+pub(crate) const BARE_COMMANDS: &[&[&str]] = &[
     &["init", "-no-color", "-input=false"],
     &["plan", "-no-color", "-input=false", "-out=plan"],
     &["apply", "-no-color", "-input=false", "-auto-approve", "plan"],
 ];
 
 /// What the official daemon runs for one build.
-pub(crate) const OFFICIAL: &[&[&str]] = &[
+pub(crate) const OFFICIAL_COMMANDS: &[&[&str]] = &[
     &["version", "-json"],
     &["init", "-no-color", "-input=false"],
     &["plan", "-no-color", "-input=false", "-json", "-refresh=true", "-out=plan"],
@@ -41,18 +41,18 @@ struct Source {
     address: &'static str,
 }
 
-const CODER: Source = Source {
+const CODER_PROVIDER: Source = Source {
     package: "github.com/coder/terraform-provider-coder/v2",
     version: "2.13.1",
     address: "registry.terraform.io/coder/coder",
 };
-const OTHERS: [Source; 2] = [
+const OTHER_PROVIDERS: [Source; 2] = [
     Source {
         package: "github.com/hashicorp/terraform-provider-time",
         version: "0.14.2",
         address: "registry.terraform.io/hashicorp/time",
     },
-    // To Terraform another provider, which saves building a large one.
+    // The same program under another address: Terraform takes it for another provider, and only one has to be built.
     Source {
         package: "github.com/hashicorp/terraform-provider-time",
         version: "0.14.2",
@@ -62,13 +62,13 @@ const OTHERS: [Source; 2] = [
 
 /// An unpacked mirror of the official provider, made once.
 pub(crate) fn mirror(cache: &Path) -> Result<PathBuf> {
-    build_into(cache, &cache.join("mirror"), &[CODER])
+    build_into(cache, &cache.join("mirror"), &[CODER_PROVIDER])
 }
 
 /// The same with two other providers.
 pub(crate) fn mirror_of_three(cache: &Path) -> Result<PathBuf> {
     let mirror = mirror(cache)?;
-    build_into(cache, &mirror, &OTHERS)
+    build_into(cache, &mirror, &OTHER_PROVIDERS)
 }
 
 fn build_into(cache: &Path, mirror: &Path, sources: &[Source]) -> Result<PathBuf> {

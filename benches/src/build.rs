@@ -11,10 +11,11 @@ use crate::bare::{self, Cost};
 use crate::process::{Database, Deployment, Running, cpu_seconds};
 use crate::report::{Row, median};
 
-const RUNS: usize = 9;
+/// The figures are medians of so many runs.
+const RUN_COUNT: usize = 9;
 
 /// One agent and one app.
-pub(crate) const SMALL: &str = r#"
+pub(crate) const SMALL_TEMPLATE: &str = r#"
 terraform {
   required_providers {
     coder = { source = "coder/coder" }
@@ -40,14 +41,14 @@ resource "terraform_data" "box" {
 }
 "#;
 
-const OTHER_PROVIDERS: &str = r#"required_providers {
+const REQUIRED_PROVIDERS: &str = r#"required_providers {
     time  = { source = "hashicorp/time" }
     clock = { source = "example/clock" }"#;
 
-/// What the template with a module and two more providers has besides.
-const MORE: &str = r#"
+/// What the template with a module and two more providers has in addition.
+const MODULE_BLOCKS: &str = r#"
 module "tools" {
-  source   = "MODULE"
+  source   = "MODULE_ADDRESS"
   agent_id = coder_agent.main.id
 }
 
@@ -59,7 +60,7 @@ resource "time_static" "other" {
 }
 "#;
 
-const MODULE: &str = r#"
+const MODULE_CODE: &str = r#"
 terraform {
   required_providers {
     coder = { source = "coder/coder" }
@@ -81,13 +82,13 @@ resource "coder_script" "tools" {
 /// A start build and an import of a template with one agent and one app.
 pub(crate) fn against_bare_terraform(setup: &Setup) -> Result<Vec<Row>> {
     let mirror = bare::mirror(&setup.cache)?;
-    let ours = Ours::prepare(setup, SMALL, None)?;
+    let ours = Ours::prepare(setup, SMALL_TEMPLATE, None)?;
     let (mut alone, mut official, mut built, mut imported) = (vec![], vec![], vec![], vec![]);
-    for _ in 0..RUNS {
-        alone.push(bare::run(SMALL, &mirror, bare::BARE)?);
+    for _ in 0..RUN_COUNT {
+        alone.push(bare::run(SMALL_TEMPLATE, &mirror, bare::BARE_COMMANDS)?);
         built.push(ours.start_build()?);
-        official.push(bare::run(SMALL, &mirror, bare::OFFICIAL)?);
-        imported.push(ours.import(SMALL)?);
+        official.push(bare::run(SMALL_TEMPLATE, &mirror, bare::OFFICIAL_COMMANDS)?);
+        imported.push(ours.import(SMALL_TEMPLATE)?);
     }
     let wall = |costs: &[Cost]| middle(costs, |cost| cost.wall);
     let cpu = |costs: &[Cost]| middle(costs, |cost| cost.cpu);
@@ -119,12 +120,15 @@ pub(crate) fn against_bare_terraform(setup: &Setup) -> Result<Vec<Row>> {
 pub(crate) fn with_module(setup: &Setup) -> Result<Vec<Row>> {
     let mirror = bare::mirror_of_three(&setup.cache)?;
     let repository = tempfile::tempdir()?;
-    let requirements = SMALL.replace("required_providers {", OTHER_PROVIDERS);
-    let template = format!("{requirements}{}", MORE.replace("MODULE", &remote_module(repository.path())?));
+    let requirements = SMALL_TEMPLATE.replace("required_providers {", REQUIRED_PROVIDERS);
+    let template = format!(
+        "{requirements}{}",
+        MODULE_BLOCKS.replace("MODULE_ADDRESS", &remote_module(repository.path())?)
+    );
     let ours = Ours::prepare(setup, &template, Some(&mirror))?;
     let (mut alone, mut built) = (vec![], vec![]);
-    for _ in 0..RUNS {
-        alone.push(bare::run(&template, &mirror, bare::BARE)?);
+    for _ in 0..RUN_COUNT {
+        alone.push(bare::run(&template, &mirror, bare::BARE_COMMANDS)?);
         built.push(ours.start_build()?);
     }
     let ratio = middle(&built, |cost| cost.wall) / middle(&alone, |cost| cost.wall);
@@ -142,7 +146,7 @@ fn middle(costs: &[Cost], pick: fn(&Cost) -> f64) -> f64 {
 
 /// A repository with the module, and the source address that fetches it.
 fn remote_module(folder: &Path) -> Result<String> {
-    std::fs::write(folder.join("main.tf"), MODULE)?;
+    std::fs::write(folder.join("main.tf"), MODULE_CODE)?;
     let steps: [&[&str]; 3] = [
         &["init", "-q"],
         &["add", "main.tf"],
@@ -158,7 +162,7 @@ fn remote_module(folder: &Path) -> Result<String> {
     Ok(format!("git::file://{}", folder.display()))
 }
 
-/// Our server and one external daemon with a workspace that is started again and again.
+/// A server and one external daemon, with a workspace that is started again and again.
 struct Ours {
     deployment: Deployment,
     daemon: Running,
@@ -192,7 +196,7 @@ impl Ours {
         Ok(Cost { wall: took(&list[0]["latest_build"]["job"])?, cpu })
     }
 
-    /// Pushes a version whose content nobody has seen, and measures its import.
+    /// Pushes a version with new content, and measures its import.
     fn import(&self, template: &str) -> Result<Cost> {
         self.imports.set(self.imports.get() + 1);
         let before = self.cpu()?;

@@ -8,14 +8,14 @@ use crate::Setup;
 use crate::process::{Database, Deployment, resident_mib};
 use crate::report::Row;
 
-/// Long enough for whatever start-up left to settle.
-const SETTLE: Duration = Duration::from_secs(10);
+/// After this time the work of the start is over.
+const SETTLE_TIME: Duration = Duration::from_secs(10);
 
 /// A server with three built-in daemons, and one external daemon.
 pub(crate) fn memory(setup: &Setup) -> Result<Vec<Row>> {
     let deployment = Deployment::start(setup, &Database::Sqlite, &["--provisioner-daemons=3"])?;
     let daemon = deployment.daemon("idle", &[], &[])?;
-    std::thread::sleep(SETTLE);
+    std::thread::sleep(SETTLE_TIME);
     let server = resident_mib(deployment.server.0.id())?;
     let daemon = resident_mib(daemon.0.id())?;
     Ok(vec![

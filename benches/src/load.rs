@@ -1,4 +1,4 @@
-//! Imports through fake daemons: the load driver runs as a process of its own, so that it and the server share nothing.
+//! Imports and builds through fake daemons: the load driver runs as a process of its own, so that it and the server share nothing.
 
 use std::process::Command;
 
@@ -74,6 +74,6 @@ pub(crate) fn drive(deployment: &Deployment, mode: &[&str]) -> Result<Value> {
         bail!("the load driver failed: {}", String::from_utf8_lossy(&output.stderr));
     }
     let text = String::from_utf8(output.stdout)?;
-    let line = text.lines().last().context("the load driver said nothing")?;
-    serde_json::from_str(line).with_context(|| format!("the load driver said {line:?}"))
+    let line = text.lines().last().context("the load driver printed nothing")?;
+    serde_json::from_str(line).with_context(|| format!("the load driver printed {line:?}, which is not JSON"))
 }

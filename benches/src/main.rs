@@ -1,5 +1,5 @@
 //! Measures the figures of `docs/performance.md` on the release binary. `cargo xtask bench` builds it and runs this.
-#![expect(clippy::print_stdout, clippy::print_stderr, reason = "a measuring tool talks on the terminal")]
+#![expect(clippy::print_stdout, clippy::print_stderr, reason = "a measuring tool prints to the terminal")]
 
 use std::path::PathBuf;
 use std::process::ExitCode;
@@ -68,7 +68,7 @@ fn run() -> Result<()> {
     let known = |name: &String| MEASUREMENTS.iter().any(|(known, _)| known == name);
     if let Some(unknown) = wanted.iter().find(|name| !known(name)) {
         let names: Vec<_> = MEASUREMENTS.iter().map(|(name, _)| *name).collect();
-        bail!("no measurement is called {unknown:?}; there are {}", names.join(", "));
+        bail!("unknown measurement {unknown:?}, choose from: {}", names.join(", "));
     }
     std::fs::create_dir_all(&cache)?;
     let setup = Setup {

@@ -17,19 +17,19 @@ use crate::Setup;
 use crate::process::{Database, Deployment, Running, cpu_seconds, resident_mib};
 use crate::report::Row;
 
-const POOLS: usize = 500;
-const JOBS: usize = 10;
-/// How long all pools may take to be set up.
-const SETUP: Duration = Duration::from_secs(900);
-/// Long enough for what the start left to settle.
-const SETTLE: Duration = Duration::from_secs(20);
-/// How long the processor time is measured: in this time each pool is looked at once even though nothing happens.
-const REST: Duration = Duration::from_secs(300);
+const POOL_COUNT: usize = 500;
+const JOB_COUNT: usize = 10;
+/// How long the operator may take to set all pools up.
+const SETUP_TIMEOUT: Duration = Duration::from_secs(900);
+/// After this time the work of the start is over.
+const SETTLE_TIME: Duration = Duration::from_secs(20);
+/// How long the processor time is measured. In this time the operator checks each pool once, even when nothing happens.
+const MEASURED_TIME: Duration = Duration::from_secs(300);
 
 /// Everything at rest, then ten jobs on an empty pool.
 pub(crate) fn pools(setup: &Setup) -> Result<Vec<Row>> {
     let Some(cluster) = cluster() else {
-        eprintln!("no Kubernetes: its rows are left out");
+        eprintln!("the programs of Kubernetes are missing: its rows are left out");
         return Ok(Vec::new());
     };
     let deployment = Deployment::start(setup, &Database::Sqlite, &["--provisioner-daemons=0"])?;
@@ -45,31 +45,36 @@ async fn measure(setup: &Setup, cluster: &Cluster, server: &Deployment) -> Resul
     let metadata = json!({"name": "token", "namespace": namespace});
     let secret = json!({"apiVersion": "v1", "kind": "Secret", "metadata": metadata, "stringData": {"token": token.trim()}});
     apply(&admin, secret).await;
-    for number in 0..POOLS {
+    for number in 0..POOL_COUNT {
         make(&admin, &namespace, &server.url(), &format!("pool-{number}")).await;
     }
     let operator = operator(&setup.coder, &kubeconfig, &namespace)?;
     let pools = pools_of(&admin, &namespace);
     let begun = Instant::now();
-    while at_zero(&pools).await? < POOLS {
-        if begun.elapsed() > SETUP {
-            bail!("{} of {POOLS} pools are ready after {SETUP:?}", at_zero(&pools).await?);
+    while at_zero(&pools).await? < POOL_COUNT {
+        if begun.elapsed() > SETUP_TIMEOUT {
+            bail!("{} of {POOL_COUNT} pools are ready after {SETUP_TIMEOUT:?}", at_zero(&pools).await?);
         }
         tokio::time::sleep(Duration::from_secs(2)).await;
     }
     let setup = begun.elapsed().as_secs_f64();
-    tokio::time::sleep(SETTLE).await;
+    tokio::time::sleep(SETTLE_TIME).await;
     let pid = operator.0.id();
     let before = cpu_seconds(pid)?;
-    tokio::time::sleep(REST).await;
-    let share = (cpu_seconds(pid)? - before) / REST.as_secs_f64() * 100.0;
+    tokio::time::sleep(MEASURED_TIME).await;
+    let share = (cpu_seconds(pid)? - before) / MEASURED_TIME.as_secs_f64() * 100.0;
     let memory = resident_mib(pid)?;
     let soon = follow(&pools, &server.url(), token.trim(), "pool-7").await?;
     Ok(vec![
-        Row::seen(format!("operator: {POOLS} new pools until all are ready"), setup, "s"),
-        Row::at_most(format!("operator with {POOLS} pools at rest, RSS"), memory, 60.0, "MiB"),
-        Row::at_most(format!("operator with {POOLS} pools at rest, processor"), share, 2.0, "% of a core"),
-        Row::at_most(format!("{JOBS} jobs for an empty pool → desired number written"), soon, 2.0, "s"),
+        Row::seen(format!("operator: {POOL_COUNT} new pools until all are ready"), setup, "s"),
+        Row::at_most(format!("operator with {POOL_COUNT} pools at rest, RSS"), memory, 60.0, "MiB"),
+        Row::at_most(
+            format!("operator with {POOL_COUNT} pools at rest, processor"),
+            share,
+            2.0,
+            "% of a core",
+        ),
+        Row::at_most(format!("{JOB_COUNT} jobs for an empty pool → desired number written"), soon, 2.0, "s"),
     ])
 }
 
@@ -90,7 +95,7 @@ async fn make(client: &Client, namespace: &str, url: &str, name: &str) {
     let spec = json!({
         "coder": {"url": url, "tokenSecretRef": {"name": "token"}},
         "tags": {"pool": name},
-        "autoscaling": {"maxReplicas": JOBS},
+        "autoscaling": {"maxReplicas": JOB_COUNT},
     });
     let metadata = json!({"name": name, "namespace": namespace});
     let pool = json!({"apiVersion": "coder.com/v1alpha1", "kind": "CoderProvisioner", "metadata": metadata, "spec": spec});
@@ -107,11 +112,11 @@ async fn follow(pools: &Api<DynamicObject>, url: &str, token: &str, pool: &str) 
     let target = Target::new(url, Secret::new(token)).await.context("reach the server")?;
     let tags: Tags = [("pool".to_owned(), pool.to_owned())].into();
     let begun = Instant::now();
-    for _ in 0..JOBS {
+    for _ in 0..JOB_COUNT {
         target.post(tags.clone()).await?;
     }
-    while desired(&pools.get(pool).await?.data) != Some(i64::try_from(JOBS)?) {
-        if begun.elapsed() > SETTLE {
+    while desired(&pools.get(pool).await?.data) != Some(i64::try_from(JOB_COUNT)?) {
+        if begun.elapsed() > SETTLE_TIME {
             bail!("the pool does not follow the queue");
         }
         tokio::time::sleep(Duration::from_millis(20)).await;

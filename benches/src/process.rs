@@ -15,6 +15,7 @@ use crate::Setup;
 
 /// What Linux reports CPU times in, on every architecture.
 const TICKS_PER_SECOND: f64 = 100.0;
+/// How long anything may take.
 const WAIT_LIMIT: Duration = Duration::from_secs(60);
 
 /// A child process that is ended with this value.
@@ -22,7 +23,7 @@ pub(crate) struct Running(pub Child);
 
 impl Drop for Running {
     fn drop(&mut self) {
-        // A process that has ended already is what we want.
+        // A process that has ended already needs no signal.
         let _ = self.0.kill();
         let _ = self.0.wait();
     }
@@ -44,14 +45,14 @@ pub(crate) enum Database {
 }
 
 impl Database {
-    /// One that nothing is in yet, when there is a Postgres.
+    /// An empty one, when there is a Postgres.
     pub(crate) fn on_postgres(setup: &Setup) -> Result<Option<Self>> {
         if !setup.has_postgres {
-            eprintln!("no Postgres: its rows are left out");
+            eprintln!("CODER_TEST_PG_URL names no Postgres: its rows are left out");
             return Ok(None);
         }
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
-        let database = runtime.block_on(testing::postgres()).context("no Postgres")?;
+        let database = runtime.block_on(testing::postgres()).context("make a database on Postgres")?;
         Ok(Some(Self::Postgres(database)))
     }
 }
@@ -155,7 +156,7 @@ pub(crate) fn server(
         if start.elapsed() > WAIT_LIMIT {
             bail!("the server does not answer");
         }
-        // The finest step that does not disturb what is measured.
+        // A shorter pause would take processor time from the server.
         std::thread::sleep(Duration::from_millis(1));
     }
 }
@@ -169,7 +170,7 @@ fn healthy(address: SocketAddr) -> bool {
         && answer.starts_with("HTTP/1.1 200")
 }
 
-/// Gives a process a home of its own, so that nothing of the person who measures takes part.
+/// Gives a process a home of its own, so that the settings of the person who measures have no effect.
 pub(crate) fn isolate(command: &mut Command, folder: &Path) {
     let inherited = std::env::vars_os().filter(|(name, _)| name.to_string_lossy().starts_with("CODER_"));
     for (name, _) in inherited {

@@ -66,7 +66,7 @@ mod tests {
     }
 
     #[test]
-    fn a_missed_target_is_told() {
+    fn the_table_shows_a_missed_target() {
         assert!(table(&[Row::at_most("a", 2.0, 1.0, "ms")]).contains("**no**"));
         assert!(table(&[Row::at_least("a", 2.0, 1.0, "/s")]).contains("| yes |"));
     }

@@ -1,4 +1,4 @@
-//! Very many daemons, very many waiting jobs: what a server costs then, and how quick it stays.
+//! Thousands of daemons and waiting jobs: what the server then needs, and how quickly it answers.
 
 use std::io::{BufRead, BufReader};
 use std::process::{ChildStdout, Stdio};
@@ -13,7 +13,7 @@ use crate::process::{Database, Deployment, Running, cpu_seconds, resident_mib};
 use crate::report::Row;
 
 /// How long the server is watched while nothing happens.
-const QUIET: Duration = Duration::from_secs(20);
+const IDLE_TIME: Duration = Duration::from_secs(20);
 
 /// Idle daemons, jobs among them, and lists of a long queue.
 pub(crate) fn scale(setup: &Setup) -> Result<Vec<Row>> {
@@ -28,8 +28,8 @@ fn fleets(setup: &Setup) -> Result<Vec<Row>> {
     let before = resident_mib(server)?;
     let fleet = Fleet::start(&deployment, 1_000, 1)?;
     let busy = cpu_seconds(server)?;
-    std::thread::sleep(QUIET);
-    let share = (cpu_seconds(server)? - busy) / QUIET.as_secs_f64() * 100.0;
+    std::thread::sleep(IDLE_TIME);
+    let share = (cpu_seconds(server)? - busy) / IDLE_TIME.as_secs_f64() * 100.0;
     let each = (resident_mib(server)? - before) * 1024.0 / 1_000.0;
     let mut rows = vec![
         Row::at_most("1,000 daemons: connect all", fleet.connected_s, 1.0, "s"),
@@ -54,7 +54,7 @@ fn large_fleet(setup: &Setup, flags: &[&str]) -> Result<(f64, f64)> {
     let flags = [&["--provisioner-daemons=0"], flags].concat();
     let deployment = Deployment::start(setup, &Database::Sqlite, &flags)?;
     let mut fleet = Fleet::start(&deployment, 10_000, 1_000)?;
-    std::thread::sleep(QUIET / 2);
+    std::thread::sleep(IDLE_TIME / 2);
     let resident = resident_mib(deployment.server.0.id())?;
     Ok((resident, figure(&fleet.report()?, "p99_ms")?))
 }
@@ -85,7 +85,7 @@ struct Fleet {
 impl Fleet {
     fn start(deployment: &Deployment, daemons: u32, tag_sets: u32) -> Result<Self> {
         let (daemons, tag_sets) = (daemons.to_string(), tag_sets.to_string());
-        let quiet = (QUIET + Duration::from_secs(5)).as_secs().to_string();
+        let quiet = (IDLE_TIME + Duration::from_secs(5)).as_secs().to_string();
         let mode = ["fleet", "--daemons", &daemons, "--tag-sets", &tag_sets, "--seconds", &quiet];
         let mut driver = Running(command(deployment, &mode)?.stdout(Stdio::piped()).spawn()?);
         let output = driver.0.stdout.take().context("the driver's output is a pipe")?;
@@ -104,6 +104,7 @@ impl Fleet {
     fn line(&mut self) -> Result<Value> {
         let mut line = String::new();
         self.lines.read_line(&mut line)?;
-        serde_json::from_str(&line).with_context(|| format!("the load driver said {line:?}"))
+        serde_json::from_str(&line)
+            .with_context(|| format!("the load driver printed {line:?}, which is not JSON"))
     }
 }

@@ -6,18 +6,19 @@ use anyhow::{Context, Result, bail};
 use serde_json::Value;
 
 use crate::Setup;
-use crate::build::{SMALL, seconds};
+use crate::build::{SMALL_TEMPLATE, seconds};
 use crate::process::{Database, Deployment, Running, peak_mib};
 use crate::report::{Row, median};
 
-const BUILDS: usize = 16;
+/// How many builds run at once.
+const BUILD_COUNT: usize = 16;
 
 /// Sixteen builds at once: one daemon with as many slots, against as many daemons.
 pub(crate) fn at_once(setup: &Setup) -> Result<Vec<Row>> {
     let (mut slots, mut daemons) = (Vec::new(), Vec::new());
     for _ in 0..3 {
-        slots.push(crowd(setup, 1, BUILDS)?);
-        daemons.push(crowd(setup, BUILDS, 1)?);
+        slots.push(crowd(setup, 1, BUILD_COUNT)?);
+        daemons.push(crowd(setup, BUILD_COUNT, 1)?);
     }
     let rate = |runs: &[(f64, f64)]| median(&mut runs.iter().map(|run| run.0).collect::<Vec<_>>());
     let memory = |runs: &[(f64, f64)]| median(&mut runs.iter().map(|run| run.1).collect::<Vec<_>>());
@@ -41,8 +42,8 @@ fn crowd(setup: &Setup, daemons: usize, slots: usize) -> Result<(f64, f64)> {
     for number in 0..daemons {
         running.push(deployment.daemon(&format!("builder-{number}"), &[&slots], &[])?);
     }
-    deployment.push("bench", SMALL)?;
-    let names: Vec<_> = (0..BUILDS).map(|number| format!("box-{number}")).collect();
+    deployment.push("bench", SMALL_TEMPLATE)?;
+    let names: Vec<_> = (0..BUILD_COUNT).map(|number| format!("box-{number}")).collect();
     for name in &names {
         deployment.cli(&["create", name, "--template", "bench", "-y"])?;
         deployment.cli(&["stop", name, "-y"])?;
@@ -70,6 +71,6 @@ fn crowd(setup: &Setup, daemons: usize, slots: usize) -> Result<(f64, f64)> {
     for daemon in &running {
         memory += peak_mib(daemon.0.id())?;
     }
-    let builds = u32::try_from(BUILDS).map(f64::from)?;
+    let builds = u32::try_from(BUILD_COUNT).map(f64::from)?;
     Ok((builds / (last - first) * 60.0, memory))
 }

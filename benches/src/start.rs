@@ -10,12 +10,13 @@ use crate::process;
 use crate::process::Database;
 use crate::report::{Row, median};
 
-const RUNS: usize = 9;
+/// The figures are medians of so many runs.
+const RUN_COUNT: usize = 9;
 
 /// First and later start of a server, until `/healthz` answers.
 pub(crate) fn server(setup: &Setup) -> Result<Vec<Row>> {
     let (mut first, mut next) = (Vec::new(), Vec::new());
-    for _ in 0..RUNS {
+    for _ in 0..RUN_COUNT {
         let folder = tempfile::tempdir()?;
         for times in [&mut first, &mut next] {
             let (server, _, took) = process::server(&setup.coder, folder.path(), &Database::Sqlite, &[])?;
@@ -39,7 +40,7 @@ pub(crate) fn server(setup: &Setup) -> Result<Vec<Row>> {
 pub(crate) fn version(setup: &Setup) -> Result<Vec<Row>> {
     let mut times = Vec::new();
     let mut peak: f64 = 0.0;
-    for _ in 0..RUNS * 3 {
+    for _ in 0..RUN_COUNT * 3 {
         let start = Instant::now();
         let child = Command::new(&setup.coder).arg("version").stdout(std::process::Stdio::null()).spawn()?;
         let (status, mib) = wait_with_peak(child)?;

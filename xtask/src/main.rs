@@ -1,5 +1,5 @@
 //! `cargo xtask`: everything around the product that is not the product. `ci` is the whole of continuous integration.
-#![expect(clippy::print_stdout, clippy::print_stderr, reason = "a developer's tool talks on the terminal")]
+#![expect(clippy::print_stdout, clippy::print_stderr, reason = "a developer's tool prints to the terminal")]
 
 use std::process::ExitCode;
 

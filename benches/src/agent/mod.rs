@@ -1,5 +1,5 @@
-//! A workspace's agent: how quickly it is there, what it costs, and how quickly people reach it. OpenSSH's own server and plain loopback
-//! are measured beside it.
+//! A workspace's agent: how quickly it connects, what it needs, and how quickly people reach it. OpenSSH's server and plain loopback
+//! are measured for comparison.
 
 mod crowd;
 mod openssh;
@@ -17,7 +17,7 @@ use anyhow::{Context, Result, bail};
 
 use self::openssh::Sshd;
 use self::quickstart::Quickstart;
-use self::slow_proxy::{ROUND_TRIP, SlowProxy};
+use self::slow_proxy::{ROUND_TRIP_TIME, SlowProxy};
 use crate::Setup;
 use crate::process::{resident_mib, wait_for};
 use crate::report::{Row, median};
@@ -27,15 +27,16 @@ pub(crate) use sessions::sessions;
 pub(crate) use terminal::terminal;
 pub(crate) use throughput::throughput;
 
-const RUNS: usize = 7;
-/// Long enough for whatever start-up left to settle.
-const SETTLE: Duration = Duration::from_secs(10);
+/// The figures are medians of so many runs.
+const RUN_COUNT: usize = 7;
+/// After this time the work of the start is over.
+const SETTLE_TIME: Duration = Duration::from_secs(10);
 
 /// Start, memory, size, and one command over SSH.
 pub(crate) fn agent(setup: &Setup) -> Result<Vec<Row>> {
     let quickstart = Quickstart::start(setup)?;
     let mut connecting = Vec::new();
-    for _ in 0..RUNS {
+    for _ in 0..RUN_COUNT {
         quickstart.cli(&["stop", "hello", "-y"])?;
         quickstart.cli(&["start", "hello", "-y"])?;
         let mut took = None;
@@ -46,7 +47,7 @@ pub(crate) fn agent(setup: &Setup) -> Result<Vec<Row>> {
         connecting.extend(took);
     }
     let connecting = median(&mut connecting);
-    std::thread::sleep(SETTLE);
+    std::thread::sleep(SETTLE_TIME);
     let memory = resident_mib(quickstart.agent()?)?;
     let mut rows = vec![
         Row::at_most("agent: from the end of the build to the connection", connecting, 300.0, "ms"),
@@ -97,7 +98,7 @@ const fn architecture() -> &'static str {
 fn time(mut run: impl FnMut() -> Result<()>) -> Result<f64> {
     run()?;
     let mut times = Vec::new();
-    for _ in 0..RUNS {
+    for _ in 0..RUN_COUNT {
         let start = Instant::now();
         run()?;
         times.push(start.elapsed().as_secs_f64() * 1000.0);
@@ -111,8 +112,8 @@ fn round_trips(ssh: &Ssh, port: u16, divert: impl Fn(&mut Command, u16)) -> Resu
         let proxy = SlowProxy::start(port, delay)?;
         time(|| ssh.run_with("true", |command| divert(command, proxy.port())))
     };
-    let (quick, slow) = (timed(Duration::ZERO)?, timed(ROUND_TRIP)?);
-    Ok((slow - quick) / (ROUND_TRIP.as_secs_f64() * 1000.0))
+    let (quick, slow) = (timed(Duration::ZERO)?, timed(ROUND_TRIP_TIME)?);
+    Ok((slow - quick) / (ROUND_TRIP_TIME.as_secs_f64() * 1000.0))
 }
 
 /// OpenSSH's client for one host.

@@ -11,7 +11,7 @@ use super::Ssh;
 use crate::process::{Running, wait_for};
 
 /// Where Debian has it.
-const PROGRAM: &str = "/usr/sbin/sshd";
+const SSHD_PATH: &str = "/usr/sbin/sshd";
 
 /// A server with a fresh key for host and user.
 pub(super) struct Sshd {
@@ -23,8 +23,8 @@ pub(super) struct Sshd {
 impl Sshd {
     /// None when it is not installed.
     pub(super) fn start() -> Result<Option<Self>> {
-        if !Path::new(PROGRAM).exists() {
-            eprintln!("no {PROGRAM}: its rows are left out");
+        if !Path::new(SSHD_PATH).exists() {
+            eprintln!("{SSHD_PATH} does not exist: its rows are left out");
             return Ok(None);
         }
         let folder = tempfile::tempdir()?;
@@ -44,7 +44,7 @@ impl Sshd {
             "UsePAM=no".to_owned(),
             "PidFile=none".to_owned(),
         ];
-        let mut server = Command::new(PROGRAM);
+        let mut server = Command::new(SSHD_PATH);
         server.args(["-D", "-f", "/dev/null"]);
         options.iter().for_each(|option| {
             server.args(["-o", option]);

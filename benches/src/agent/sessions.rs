@@ -1,4 +1,4 @@
-//! Very many SSH sessions in one workspace, over minutes: none may stall, and nothing may stay behind.
+//! Hundreds of SSH sessions in one workspace for minutes: none may stall, and their memory must be freed.
 
 use std::io::{BufRead as _, BufReader, Write as _};
 use std::process::{Child, ChildStdin, ChildStdout, Stdio};
@@ -6,19 +6,19 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, ensure};
 
-use super::SETTLE;
+use super::SETTLE_TIME;
 use super::quickstart::Quickstart;
 use crate::Setup;
 use crate::process::{Running, resident_mib};
 use crate::report::Row;
 
-const SESSIONS: usize = 200;
+const SESSION_COUNT: usize = 200;
 /// How often each session sends a line.
-const PERIOD: Duration = Duration::from_secs(1);
-/// How long they last, in seconds; a minute without it.
-const SECONDS: &str = "CODER_BENCH_SESSION_SECONDS";
-/// Sessions that begin at the same time.
-const AT_ONCE: usize = 10;
+const LINE_INTERVAL: Duration = Duration::from_secs(1);
+/// The variable with the seconds that they last; default a minute.
+const DURATION_VARIABLE: &str = "CODER_BENCH_SESSION_SECONDS";
+/// How many sessions begin at the same time.
+const CONCURRENT_STARTS: usize = 10;
 
 /// `coder ssh hello -- cat`, and the longest time that one of its lines took.
 struct Session {
@@ -50,7 +50,7 @@ impl Session {
         while Instant::now() < end {
             count += 1;
             longest = longest.max(self.echo(&format!("line {count} of session {number}\n"))?);
-            std::thread::sleep(PERIOD);
+            std::thread::sleep(LINE_INTERVAL);
         }
         Ok(longest)
     }
@@ -58,17 +58,21 @@ impl Session {
 
 /// 200 sessions at once.
 pub(crate) fn sessions(setup: &Setup) -> Result<Vec<Row>> {
-    let seconds = std::env::var(SECONDS).ok().map(|text| text.parse()).transpose().context(SECONDS)?;
+    let seconds = std::env::var(DURATION_VARIABLE)
+        .ok()
+        .map(|text| text.parse())
+        .transpose()
+        .context(DURATION_VARIABLE)?;
     let time = Duration::from_secs(seconds.unwrap_or(60));
     let quickstart = Quickstart::start(setup)?;
-    // The first sessions bring in what stays for all later ones.
+    // The first sessions allocate memory that later ones use again.
     let memory =
         || Ok::<_, anyhow::Error>((resident_mib(quickstart.agent()?)?, resident_mib(quickstart.server())?));
     crowd(&quickstart, Duration::from_secs(5))?;
-    std::thread::sleep(SETTLE);
+    std::thread::sleep(SETTLE_TIME);
     let before = memory()?;
     let (longest, during) = crowd(&quickstart, time)?;
-    std::thread::sleep(SETTLE);
+    std::thread::sleep(SETTLE_TIME);
     let after = memory()?;
     let what = |text: &str| format!("200 SSH sessions for {} s: {text}", time.as_secs());
     Ok(vec![
@@ -84,10 +88,10 @@ pub(crate) fn sessions(setup: &Setup) -> Result<Vec<Row>> {
 
 /// Opens the sessions and lets them talk; the longest echo, and the memory of agent and server at the end.
 fn crowd(quickstart: &Quickstart, time: Duration) -> Result<(Duration, (f64, f64))> {
-    let mut sessions = Vec::with_capacity(SESSIONS);
-    while sessions.len() < SESSIONS {
+    let mut sessions = Vec::with_capacity(SESSION_COUNT);
+    while sessions.len() < SESSION_COUNT {
         let mut starting = Vec::new();
-        for _ in 0..AT_ONCE {
+        for _ in 0..CONCURRENT_STARTS {
             let mut command = quickstart.command(&["ssh", "hello", "--", "cat"]);
             command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::null());
             starting.push(Session::of(command.spawn()?)?);

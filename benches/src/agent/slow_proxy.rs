@@ -1,4 +1,4 @@
-//! A way to a port of this machine that is as slow as one across an ocean, to count round trips.
+//! A proxy to a port of this machine that delays everything, to count round trips.
 
 use std::io::{Read as _, Write as _};
 use std::net::{Shutdown, TcpListener, TcpStream};
@@ -7,8 +7,8 @@ use std::time::{Duration, Instant};
 
 use anyhow::Result;
 
-/// Far more than what a command computes.
-pub(super) const ROUND_TRIP: Duration = Duration::from_millis(100);
+/// The delay of one round trip. A command computes for a much shorter time.
+pub(super) const ROUND_TRIP_TIME: Duration = Duration::from_millis(100);
 
 /// A proxy that delays what it carries. Its threads end with this program.
 pub(super) struct SlowProxy {

@@ -14,9 +14,10 @@ use crate::Setup;
 use crate::process::Running;
 use crate::report::{Row, median};
 
-/// Bytes of one transfer; long enough that its beginning does not count.
-const BYTES: u64 = 400_000_000;
-const RUNS: usize = 3;
+/// Bytes of one transfer; so many that its beginning does not matter.
+const TRANSFER_BYTES: u64 = 400_000_000;
+/// The figures are medians of so many transfers.
+const RUN_COUNT: usize = 3;
 
 /// One SSH stream and one forwarded port, both ways.
 pub(crate) fn throughput(setup: &Setup) -> Result<Vec<Row>> {
@@ -59,25 +60,25 @@ pub(crate) fn throughput(setup: &Setup) -> Result<Vec<Row>> {
 #[expect(clippy::cast_precision_loss, reason = "far below 2^52")]
 fn megabits(transfer: impl Fn() -> Result<()>) -> Result<f64> {
     let mut rates = Vec::new();
-    for _ in 0..RUNS {
+    for _ in 0..RUN_COUNT {
         let begin = Instant::now();
         transfer()?;
-        rates.push(BYTES as f64 * 8.0 / 1e6 / begin.elapsed().as_secs_f64());
+        rates.push(TRANSFER_BYTES as f64 * 8.0 / 1e6 / begin.elapsed().as_secs_f64());
     }
     Ok(median(&mut rates))
 }
 
 fn download(ssh: &Ssh) -> Result<()> {
-    ssh.run(&format!("head -c {BYTES} /dev/zero"))
+    ssh.run(&format!("head -c {TRANSFER_BYTES} /dev/zero"))
 }
 
 fn upload(ssh: &Ssh) -> Result<()> {
     let mut zeros = std::process::Command::new("head");
-    zeros.args(["-c", &BYTES.to_string(), "/dev/zero"]).stdin(Stdio::null()).stdout(Stdio::piped());
+    zeros.args(["-c", &TRANSFER_BYTES.to_string(), "/dev/zero"]).stdin(Stdio::null()).stdout(Stdio::piped());
     let mut zeros = Running(zeros.spawn()?);
     let pipe = zeros.0.stdout.take().context("the zeros are a pipe")?;
     // The answer proves that all has arrived.
-    ssh.run_with(&format!("test $(wc -c) = {BYTES}"), |command| {
+    ssh.run_with(&format!("test $(wc -c) = {TRANSFER_BYTES}"), |command| {
         command.stdin(pipe);
     })
 }
@@ -98,9 +99,9 @@ fn serve(mut stream: TcpStream) -> std::io::Result<()> {
     let mut wish = [0];
     stream.read_exact(&mut wish)?;
     if wish == *b"o" {
-        std::io::copy(&mut std::io::repeat(0).take(BYTES), &mut stream)?;
+        std::io::copy(&mut std::io::repeat(0).take(TRANSFER_BYTES), &mut stream)?;
     } else {
-        std::io::copy(&mut (&stream).take(BYTES), &mut std::io::sink())?;
+        std::io::copy(&mut (&stream).take(TRANSFER_BYTES), &mut std::io::sink())?;
         stream.write_all(b"!")?;
     }
     Ok(())
@@ -109,14 +110,14 @@ fn serve(mut stream: TcpStream) -> std::io::Result<()> {
 fn fetch(port: u16) -> Result<()> {
     let mut stream = TcpStream::connect(("127.0.0.1", port))?;
     stream.write_all(b"o")?;
-    let count = std::io::copy(&mut stream.take(BYTES), &mut std::io::sink())?;
-    anyhow::ensure!(count == BYTES, "{count} of {BYTES} bytes have arrived");
+    let count = std::io::copy(&mut stream.take(TRANSFER_BYTES), &mut std::io::sink())?;
+    anyhow::ensure!(count == TRANSFER_BYTES, "{count} of {TRANSFER_BYTES} bytes have arrived");
     Ok(())
 }
 
 fn send(port: u16) -> Result<()> {
     let mut stream = TcpStream::connect(("127.0.0.1", port))?;
     stream.write_all(b"i")?;
-    std::io::copy(&mut std::io::repeat(0).take(BYTES), &mut stream)?;
-    stream.read_exact(&mut [0]).context("not all bytes have arrived")
+    std::io::copy(&mut std::io::repeat(0).take(TRANSFER_BYTES), &mut stream)?;
+    stream.read_exact(&mut [0]).context("the workspace did not confirm the transfer")
 }
