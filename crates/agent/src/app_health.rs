@@ -20,7 +20,7 @@ use crate::manifest::{App, Manifest};
 /// The shortest time between two reports.
 const REPORT_INTERVAL: Duration = Duration::from_secs(1);
 /// What a request has less than the interval.
-const MARGIN: Duration = Duration::from_millis(1);
+const TIMEOUT_MARGIN: Duration = Duration::from_millis(1);
 
 /// The health of one app.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -96,7 +96,7 @@ pub(crate) async fn run(manifest: &Manifest, calls: &Calls) -> Result<(), Error>
 }
 
 async fn follow(app: &App, probe: &AppProbe, states: &States) {
-    let limit = app.interval.saturating_sub(MARGIN).max(MARGIN);
+    let limit = app.interval.saturating_sub(TIMEOUT_MARGIN).max(TIMEOUT_MARGIN);
     let mut ticks = tokio::time::interval(app.interval);
     ticks.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
     // The first one is due an interval after the start.

@@ -1,5 +1,5 @@
-//! Opens log files. In a directory that others can write to, as that for temporary files, they may have put something in the place of
-//! one before.
+//! Opens log files safely. In a directory that others can write to, such as /tmp, another user may have made a link or a file of that
+//! name before.
 
 use std::fs::{File, OpenOptions};
 use std::io;
@@ -8,8 +8,8 @@ use std::path::Path;
 
 use rustix::fs::OFlags;
 
-/// Opens a file for appending, or makes it for this user alone. In a directory that others can write to it must be a file of this user:
-/// no link, and nothing that waits for a reader.
+/// Opens a file for appending, or makes it for this user alone. In a directory that others can write to it must be a regular file of this
+/// user: not a link, and not a pipe.
 ///
 /// # Errors
 /// The file cannot be opened, or another user may have put it there.

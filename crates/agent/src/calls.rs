@@ -11,11 +11,11 @@ use jiff::Timestamp;
 use prost::Message;
 
 /// How long an answer may take. The server answers within milliseconds; a connection that is lost is noticed by its pings.
-const TIMEOUT: Duration = Duration::from_secs(30);
+const CALL_TIMEOUT: Duration = Duration::from_secs(30);
 /// The code of a method that the server does not know.
 const UNIMPLEMENTED: u64 = 12;
 
-/// See the module.
+/// Makes calls over one connection.
 #[derive(Debug, Clone)]
 pub(crate) struct Calls {
     session: Arc<Session>,
@@ -63,7 +63,7 @@ impl Calls {
         request: &impl Message,
     ) -> Result<M, Error> {
         let answer = async { unary(self.session.open().await?, name, request).await };
-        tokio::time::timeout(TIMEOUT, answer).await.unwrap_or(Err(Error::Stalled))
+        tokio::time::timeout(CALL_TIMEOUT, answer).await.unwrap_or(Err(Error::Stalled))
     }
 
     /// A stream for a call that is made elsewhere.

@@ -8,7 +8,7 @@ use coder_domain::clock::Clock;
 use coder_domain::secret::Secret;
 
 use crate::environment::Variables;
-use crate::scripts::data_dir::ROOT;
+use crate::scripts::data_dir::DIRECTORY_NAME;
 use crate::user::User;
 
 /// Kinds of images that run the agent inside another environment.
@@ -45,7 +45,7 @@ pub struct Config {
 
 impl Config {
     fn script_root(&self) -> PathBuf {
-        self.script_data_dir.join(ROOT)
+        self.script_data_dir.join(DIRECTORY_NAME)
     }
 
     /// The directory for programs of scripts: first in the search path of every command.

@@ -15,9 +15,9 @@ use crate::calls::{Calls, is_unimplemented, timestamp};
 use crate::sessions::Kind;
 
 /// Reports that wait. More are dropped.
-const QUEUE: usize = 2048;
+const MAX_QUEUED_REPORTS: usize = 2048;
 
-/// See the module.
+/// Reports that wait to be sent.
 #[derive(Debug, Default)]
 pub(crate) struct ConnectionReports {
     queue: Mutex<VecDeque<messages::Connection>>,
@@ -41,7 +41,7 @@ impl ConnectionReports {
 
     fn push(&self, report: messages::Connection) {
         let mut queue = self.queue.lock();
-        if queue.len() < QUEUE {
+        if queue.len() < MAX_QUEUED_REPORTS {
             queue.push_back(report);
             drop(queue);
             self.changed.notify_one();

@@ -13,7 +13,7 @@ const FILES: [&str; 2] =
 /// What is turned off.
 const SETTINGS: [&str; 2] = ["git.useIntegratedAskPass", "github.gitAuthentication"];
 /// Longest file that is changed.
-const LIMIT: u64 = 1 << 20;
+const MAX_BYTES: u64 = 1 << 20;
 
 /// Turns the editor's own authentication off. What cannot be changed is logged.
 pub(crate) fn use_own_askpass(home: &Path) {
@@ -30,7 +30,9 @@ pub(crate) fn use_own_askpass(home: &Path) {
 
 fn change(path: &Path) -> io::Result<()> {
     let mut settings = match std::fs::metadata(path) {
-        Ok(found) if found.len() > LIMIT => return Err(io::Error::other("the file is longer than 1 MiB")),
+        Ok(found) if found.len() > MAX_BYTES => {
+            return Err(io::Error::other("the file is longer than 1 MiB"));
+        }
         Ok(_) => {
             serde_json::from_slice::<Map<String, Value>>(&std::fs::read(path)?).map_err(io::Error::other)?
         }

@@ -13,15 +13,15 @@ use tokio::sync::mpsc;
 use tokio::task::JoinSet;
 
 /// Bytes that are copied at once.
-const BUFFER: usize = 64 << 10;
+const BUFFER_BYTES: usize = 64 << 10;
 /// UDP flows at once; further ones are dropped.
-const FLOWS: usize = 1024;
+const MAX_FLOWS: usize = 1024;
 /// Silence that ends a UDP flow.
 const UDP_IDLE: Duration = Duration::from_secs(120);
 /// Datagrams that wait in each direction of a flow.
-const DATAGRAMS: usize = 64;
+const QUEUED_DATAGRAMS: usize = 64;
 /// Longest datagram of a local service; longer ones do not fit into the tunnel.
-const DATAGRAM: usize = 2048;
+const MAX_DATAGRAM_BYTES: usize = 2048;
 
 /// Connects to a port on loopback, IPv4 first.
 pub(crate) async fn connect_local(port: u16) -> io::Result<TcpStream> {
@@ -38,7 +38,7 @@ pub(crate) async fn copy(
     mut one: impl AsyncRead + AsyncWrite + Unpin,
     mut other: impl AsyncRead + AsyncWrite + Unpin,
 ) -> io::Result<()> {
-    tokio::io::copy_bidirectional_with_sizes(&mut one, &mut other, BUFFER, BUFFER).await.map(drop)
+    tokio::io::copy_bidirectional_with_sizes(&mut one, &mut other, BUFFER_BYTES, BUFFER_BYTES).await.map(drop)
 }
 
 /// Forwards connections until the node is closed.
@@ -60,7 +60,8 @@ async fn forward(incoming: Incoming) {
     // Dropping it refuses the connection: the user sees what a local client would see.
     let Ok(mut local) = connect_local(port).await else { return };
     let mut stream = incoming.accept();
-    let copied = tokio::io::copy_bidirectional_with_sizes(&mut stream, &mut local, BUFFER, BUFFER).await;
+    let copied =
+        tokio::io::copy_bidirectional_with_sizes(&mut stream, &mut local, BUFFER_BYTES, BUFFER_BYTES).await;
     if let Err(error) = copied {
         tracing::debug!(port, %error, "a forwarded connection broke");
         // An orderly end would say that all bytes have arrived.
@@ -73,7 +74,7 @@ type Flow = (SocketAddrV6, SocketAddrV6);
 /// Forwards datagrams until the node is closed.
 pub(crate) async fn udp(mut socket: UdpSocket) {
     let mut flows: HashMap<Flow, mpsc::Sender<bytes::Bytes>> = HashMap::new();
-    let (answers, mut answered) = mpsc::channel::<(Flow, Vec<u8>)>(DATAGRAMS);
+    let (answers, mut answered) = mpsc::channel::<(Flow, Vec<u8>)>(QUEUED_DATAGRAMS);
     let mut tasks: JoinSet<Flow> = JoinSet::new();
     loop {
         tokio::select! {
@@ -81,10 +82,10 @@ pub(crate) async fn udp(mut socket: UdpSocket) {
                 let Some(datagram) = datagram else { return };
                 let flow = (datagram.source, datagram.destination);
                 if !flows.contains_key(&flow) {
-                    if flows.len() >= FLOWS {
+                    if flows.len() >= MAX_FLOWS {
                         continue;
                     }
-                    let (sender, receiver) = mpsc::channel(DATAGRAMS);
+                    let (sender, receiver) = mpsc::channel(QUEUED_DATAGRAMS);
                     flows.insert(flow, sender);
                     let answers = answers.clone();
                     tasks.spawn(async move {
@@ -118,7 +119,7 @@ async fn forward_datagrams(
 ) -> io::Result<()> {
     let local = Arc::new(tokio::net::UdpSocket::bind((Ipv4Addr::LOCALHOST, 0)).await?);
     local.connect(SocketAddr::from((Ipv4Addr::LOCALHOST, flow.1.port()))).await?;
-    let mut buffer = vec![0; DATAGRAM];
+    let mut buffer = vec![0; MAX_DATAGRAM_BYTES];
     loop {
         let next = async {
             tokio::select! {

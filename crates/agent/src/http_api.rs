@@ -20,11 +20,11 @@ use crate::listening_ports::{ListeningPort, ListeningPorts};
 use crate::state::AgentState;
 
 /// Longest header of a request.
-const HEADER: usize = 16 << 10;
+const MAX_HEADER_BYTES: usize = 16 << 10;
 /// The time for the header of a request; an idle connection ends after it, too.
 const HEADER_TIMEOUT: Duration = Duration::from_secs(120);
 /// Bytes of the agent's log that are shown.
-const LOG: u64 = 10 << 20;
+const MAX_LOG_BYTES: u64 = 10 << 20;
 
 #[derive(Serialize)]
 struct Message<'a> {
@@ -45,7 +45,7 @@ pub(crate) async fn serve(state: Arc<AgentState>, ports: Arc<ListeningPorts>, st
     let connection = http1::Builder::new()
         .timer(TokioTimer::new())
         .header_read_timeout(HEADER_TIMEOUT)
-        .max_buf_size(HEADER)
+        .max_buf_size(MAX_HEADER_BYTES)
         .serve_connection(TokioIo::new(stream), service);
     if let Err(error) = connection.await {
         tracing::debug!(%error, "a connection to the agent's HTTP API ended");
@@ -93,9 +93,9 @@ async fn log(path: &Path) -> Response<Full<Bytes>> {
         use std::io::{Read as _, Seek as _, SeekFrom};
         let mut file = std::fs::File::open(path)?;
         let length = file.metadata()?.len();
-        file.seek(SeekFrom::Start(length.saturating_sub(LOG)))?;
+        file.seek(SeekFrom::Start(length.saturating_sub(MAX_LOG_BYTES)))?;
         let mut text = Vec::new();
-        file.take(LOG).read_to_end(&mut text)?;
+        file.take(MAX_LOG_BYTES).read_to_end(&mut text)?;
         Ok::<_, std::io::Error>(text)
     });
     match read.await {

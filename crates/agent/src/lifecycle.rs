@@ -12,7 +12,7 @@ use crate::calls::{Calls, timestamp};
 
 pub(crate) use coder_wire::messages::coder::agent::v2::lifecycle::State;
 
-/// See the module.
+/// The states of the agent, with the number of those that the server knows.
 pub(crate) struct Lifecycle {
     clock: Arc<dyn Clock>,
     states: watch::Sender<Vec<(State, Timestamp)>>,

@@ -13,7 +13,7 @@ const MIN_PORT: u16 = 9;
 /// How long a list is used again.
 const CACHE_TIME: Duration = Duration::from_secs(1);
 /// The state of a socket that listens.
-const LISTEN: &str = "0A";
+const LISTEN_STATE: &str = "0A";
 
 /// A port with its program.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Serialize)]
@@ -23,7 +23,7 @@ pub(crate) struct ListeningPort {
     pub(crate) port: u16,
 }
 
-/// See the module.
+/// The ports, cached for a moment.
 #[derive(Debug, Default)]
 pub(crate) struct ListeningPorts {
     cached: Mutex<Option<(Instant, Vec<ListeningPort>)>>,
@@ -94,7 +94,7 @@ fn read_table(text: &str) -> Vec<(u64, u16)> {
         let fields: Vec<_> = line.split_whitespace().collect();
         let (local, state, inode) = (fields.get(1)?, fields.get(3)?, fields.get(9)?);
         let port = u16::from_str_radix(local.rsplit_once(':')?.1, 16).ok()?;
-        (*state == LISTEN && port >= MIN_PORT).then_some((inode.parse().ok()?, port))
+        (*state == LISTEN_STATE && port >= MIN_PORT).then_some((inode.parse().ok()?, port))
     };
     text.lines().skip(1).filter_map(row).collect()
 }

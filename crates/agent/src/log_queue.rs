@@ -15,16 +15,16 @@ use crate::calls::{Calls, timestamp};
 
 pub(crate) use coder_wire::messages::coder::agent::v2::log::Level;
 
-/// Bytes of all lines that wait.
-const QUEUE: usize = 1 << 20;
-/// Bytes of one batch.
-const BATCH: usize = 1 << 20;
-/// What the server counts for a line besides its text.
-const LINE: usize = 21;
+/// Most bytes of lines that wait.
+const MAX_QUEUED_BYTES: usize = 1 << 20;
+/// Most bytes of one batch.
+const MAX_BATCH_BYTES: usize = 1 << 20;
+/// The bytes that the server counts for a line in addition to its text.
+const LINE_OVERHEAD_BYTES: usize = 21;
 /// How long a source gathers lines.
-const INTERVAL: Duration = Duration::from_secs(1);
-/// What stands for bytes that are not UTF-8.
-const INVALID: &str = "❌";
+const GATHER_TIME: Duration = Duration::from_secs(1);
+/// Replaces bytes that are not UTF-8.
+const INVALID_MARK: &str = "❌";
 
 #[derive(Debug)]
 struct Line {
@@ -35,7 +35,7 @@ struct Line {
 
 impl Line {
     fn size(&self) -> usize {
-        self.text.len() + LINE
+        self.text.len() + LINE_OVERHEAD_BYTES
     }
 }
 
@@ -57,7 +57,7 @@ struct State {
     in_flight: bool,
 }
 
-/// See the module.
+/// The lines of all sources that wait to be sent.
 #[derive(Debug, Default)]
 pub(crate) struct LogQueue {
     state: Mutex<State>,
@@ -73,11 +73,11 @@ impl LogQueue {
         if state.is_over {
             return;
         }
-        let has_room = state.bytes + line.size() <= QUEUE;
+        let has_room = state.bytes + line.size() <= MAX_QUEUED_BYTES;
         let size = line.size();
         let entry = state.sources.entry(source).or_default();
         let mut added = 0;
-        if has_room && size <= BATCH {
+        if has_room && size <= MAX_BATCH_BYTES {
             if entry.dropped > 0 {
                 let notice = dropped_notice(at, entry.dropped);
                 entry.dropped = 0;
@@ -87,7 +87,7 @@ impl LogQueue {
             entry.lines.push_back(line);
             added += size;
             if entry.due.is_none() {
-                entry.due = Some(Instant::now() + INTERVAL);
+                entry.due = Some(Instant::now() + GATHER_TIME);
                 self.changed.notify_one();
             }
         } else {
@@ -199,7 +199,7 @@ impl State {
         let Some(source) = self.sources.get_mut(&id) else { return Vec::new() };
         let (mut batch, mut bytes) = (Vec::new(), 0);
         while let Some(line) = source.lines.pop_front() {
-            if bytes + line.size() > BATCH {
+            if bytes + line.size() > MAX_BATCH_BYTES {
                 source.lines.push_front(line);
                 break;
             }
@@ -224,7 +224,7 @@ impl Drop for Unsent<'_> {
         let mut state = self.queue.state.lock();
         state.in_flight = false;
         if self.lines.is_empty() {
-            // Sent. Their bytes made no room before, so that what goes back always fits.
+            // Sent. Their bytes are released only now, so that lines that go back always fit.
             let bytes = state.sources.values().flat_map(|source| &source.lines).map(Line::size).sum();
             state.bytes = bytes;
             drop(state);
@@ -255,10 +255,10 @@ fn text(bytes: &[u8]) -> String {
     for chunk in bytes.utf8_chunks() {
         text.push_str(chunk.valid());
         if !chunk.invalid().is_empty() {
-            text.push_str(INVALID);
+            text.push_str(INVALID_MARK);
         }
     }
-    if text.contains('\0') { text.replace('\0', INVALID) } else { text }
+    if text.contains('\0') { text.replace('\0', INVALID_MARK) } else { text }
 }
 
 #[cfg(test)]
@@ -284,12 +284,12 @@ mod tests {
         for _ in 0..5000 {
             queue.push(SOURCE, Timestamp::UNIX_EPOCH, Level::Info, &line);
         }
-        assert!(queue.state.lock().bytes <= QUEUE);
+        assert!(queue.state.lock().bytes <= MAX_QUEUED_BYTES);
         queue.finish(SOURCE, Timestamp::UNIX_EPOCH);
         let mut sent = Vec::new();
         while sent.len() < 1028 {
             let (_, batch) = queue.next().await.unwrap();
-            assert!(batch.iter().map(Line::size).sum::<usize>() <= BATCH);
+            assert!(batch.iter().map(Line::size).sum::<usize>() <= MAX_BATCH_BYTES);
             sent.extend(batch);
         }
         let texts = texts(&sent);
@@ -308,11 +308,11 @@ mod tests {
         queue.push(SOURCE, Timestamp::UNIX_EPOCH, Level::Info, b"one");
         queue.push(SOURCE, Timestamp::UNIX_EPOCH, Level::Error, b"two");
         assert_eq!(texts(&queue.next().await.unwrap().1), ["one", "two"]);
-        assert_eq!(start.elapsed(), INTERVAL);
+        assert_eq!(start.elapsed(), GATHER_TIME);
         queue.push(SOURCE, Timestamp::UNIX_EPOCH, Level::Info, b"three");
         queue.finish(SOURCE, Timestamp::UNIX_EPOCH);
         assert_eq!(texts(&queue.next().await.unwrap().1), ["three"]);
-        assert_eq!(start.elapsed(), INTERVAL);
+        assert_eq!(start.elapsed(), GATHER_TIME);
     }
 
     #[tokio::test(start_paused = true)]

@@ -8,9 +8,9 @@ use coder_wire::messages::coder::agent::v2 as messages;
 use uuid::Uuid;
 
 /// Scripts, apps and metadata of one agent that are read; templates have a few dozen.
-const ENTRIES: usize = 1000;
+const MAX_ENTRIES: usize = 1000;
 
-/// See the module.
+/// The checked manifest.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub(crate) struct Manifest {
     pub(crate) agent_id: Uuid,
@@ -82,7 +82,7 @@ impl TryFrom<messages::Manifest> for Manifest {
         let derp_map = message.derp_map.ok_or(ManifestError("it has no relays"))?;
         if [message.scripts.len(), message.apps.len(), message.metadata.len()]
             .iter()
-            .any(|count| *count > ENTRIES)
+            .any(|count| *count > MAX_ENTRIES)
         {
             return Err(ManifestError("it has more than 1000 scripts, apps or metadata"));
         }
@@ -184,7 +184,7 @@ mod tests {
         assert!(Manifest::try_from(messages::Manifest { derp_map: None, ..message() }).is_err());
         let scripts = vec![messages::WorkspaceAgentScript::default()];
         assert!(Manifest::try_from(messages::Manifest { scripts, ..message() }).is_err());
-        let metadata = vec![messages::workspace_agent_metadata::Description::default(); ENTRIES + 1];
+        let metadata = vec![messages::workspace_agent_metadata::Description::default(); MAX_ENTRIES + 1];
         assert!(Manifest::try_from(messages::Manifest { metadata, ..message() }).is_err());
     }
 

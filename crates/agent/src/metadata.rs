@@ -22,7 +22,7 @@ use crate::state::AgentState;
 use crate::{environment, shell};
 
 /// Bytes of a value that are kept.
-const OUTPUT: usize = 10 << 10;
+const MAX_OUTPUT_BYTES: usize = 10 << 10;
 /// The shortest time between two reports.
 const REPORT_INTERVAL: Duration = Duration::from_secs(1);
 
@@ -133,7 +133,7 @@ async fn wait(mut child: tokio::process::Child, mut output: Receiver, timeout: D
         let mut buffer = [0; 4096];
         while let Ok(count @ 1..) = output.read(&mut buffer).await {
             // What is beyond the limit is read all the same, or the script would wait for ever.
-            let kept = count.min(OUTPUT.saturating_sub(bytes.len()));
+            let kept = count.min(MAX_OUTPUT_BYTES.saturating_sub(bytes.len()));
             bytes.extend_from_slice(&buffer[..kept]);
         }
         child.wait().await
@@ -185,10 +185,10 @@ mod tests {
     #[test]
     fn endless_and_long_output_is_bounded() {
         let (value, error) = of("head -c 1000000 /dev/zero | tr '\\0' x", LONG);
-        assert_eq!((value.len(), error.as_str()), (OUTPUT, ""));
+        assert_eq!((value.len(), error.as_str()), (MAX_OUTPUT_BYTES, ""));
         let (_, error) = of("sleep 1000 & wait", Duration::from_millis(100));
         assert!(error.contains("did not end within"), "{error}");
         let (value, _) = of("yes", Duration::from_millis(100));
-        assert!(value.len() <= OUTPUT);
+        assert!(value.len() <= MAX_OUTPUT_BYTES);
     }
 }

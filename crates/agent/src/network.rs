@@ -66,7 +66,7 @@ impl Dialer for Relays {
     }
 }
 
-/// See the module. It exists from the first manifest on.
+/// The node with its controller. It exists from the first manifest on.
 pub(crate) struct Network {
     pub(crate) node: Node,
     controller: Mutex<Controller>,

@@ -14,7 +14,7 @@ use messages::push_resources_monitoring_usage_request::datapoint::{MemoryUsage, 
 use crate::calls::{Calls, is_unimplemented, timestamp};
 
 /// Most datapoints that a server may ask for.
-const DATAPOINTS: usize = 1000;
+const MAX_DATAPOINTS: usize = 1000;
 
 /// Bytes in use of a total.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -88,7 +88,7 @@ pub(crate) async fn run(clock: &Arc<dyn Clock>, calls: &Calls) -> Result<(), Err
         return std::future::pending().await;
     };
     let interval = Duration::from_secs(u64::try_from(config.collection_interval_seconds).unwrap_or(0).max(1));
-    let count = usize::try_from(config.num_datapoints).unwrap_or(0).clamp(1, DATAPOINTS);
+    let count = usize::try_from(config.num_datapoints).unwrap_or(0).clamp(1, MAX_DATAPOINTS);
     let mut datapoints = VecDeque::new();
     let mut ticks = tokio::time::interval(interval);
     ticks.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);

@@ -9,7 +9,7 @@ use tokio::sync::Notify;
 /// Names the kind of an SSH session; removed from the environment.
 pub(crate) const TYPE_VARIABLE: &str = "CODER_SSH_SESSION_TYPE";
 
-/// Through what a user came.
+/// The kind of client that a user has.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Kind {
     Ssh,

@@ -7,13 +7,13 @@ use serde::{Deserialize, Serialize};
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 
 /// The version of the protocol.
-const VERSION: u32 = 2;
+const PROTOCOL_VERSION: u32 = 2;
 /// The client's direction in which it receives.
-const DOWNLOAD: u32 = 0;
+const DIRECTION_DOWNLOAD: u32 = 0;
 /// Longest first line.
-const LINE: usize = 1024;
+const MAX_LINE_BYTES: usize = 1024;
 /// Bytes that are sent at once.
-const BLOCK: usize = 64 << 10;
+const BLOCK_BYTES: usize = 64 << 10;
 /// Longest test.
 const MAX_DURATION: Duration = Duration::from_secs(30);
 /// How long a client may take to send its request.
@@ -45,8 +45,8 @@ async fn run(stream: &mut TcpStream) -> std::io::Result<()> {
     let line = tokio::time::timeout(REQUEST_TIMEOUT, read_line(stream)).await??;
     let request = serde_json::from_slice::<Request>(&line).map_err(std::io::Error::other);
     let refusal = match &request {
-        Ok(request) if request.version != VERSION => {
-            format!("only version {VERSION} of the speed test is known")
+        Ok(request) if request.version != PROTOCOL_VERSION => {
+            format!("only version {PROTOCOL_VERSION} of the speed test is known")
         }
         Ok(_) => String::new(),
         Err(error) => error.to_string(),
@@ -56,8 +56,8 @@ async fn run(stream: &mut TcpStream) -> std::io::Result<()> {
     stream.write_all(&answer).await?;
     let (true, Ok(request)) = (refusal.is_empty(), request) else { return stream.shutdown().await };
     let duration = Duration::from_nanos(request.duration).min(MAX_DURATION);
-    if request.direction == DOWNLOAD {
-        let block = vec![0x5a; BLOCK];
+    if request.direction == DIRECTION_DOWNLOAD {
+        let block = vec![0x5a; BLOCK_BYTES];
         let send = async {
             loop {
                 stream.write_all(&block).await?;
@@ -67,7 +67,7 @@ async fn run(stream: &mut TcpStream) -> std::io::Result<()> {
         stream.shutdown().await
     } else {
         // The client ends the test.
-        let mut block = vec![0; BLOCK];
+        let mut block = vec![0; BLOCK_BYTES];
         let receive = async {
             while stream.read(&mut block).await? > 0 {}
             Ok(())
@@ -79,7 +79,7 @@ async fn run(stream: &mut TcpStream) -> std::io::Result<()> {
 async fn read_line(stream: &mut TcpStream) -> std::io::Result<Vec<u8>> {
     let mut line = Vec::new();
     while !line.ends_with(b"\n") {
-        if line.len() == LINE {
+        if line.len() == MAX_LINE_BYTES {
             return Err(std::io::ErrorKind::InvalidData.into());
         }
         line.push(stream.read_u8().await?);

@@ -16,7 +16,7 @@ use crate::manifest::Manifest;
 use crate::scripts::Completed;
 use crate::sessions::Sessions;
 
-/// See the module.
+/// What the parts share.
 pub(crate) struct AgentState {
     pub(crate) config: Config,
     pub(crate) lifecycle: Lifecycle,

@@ -6,7 +6,7 @@ use tokio::io::{AsyncRead, AsyncReadExt as _};
 use tokio_util::sync::CancellationToken;
 
 /// After the program's end: silence that means that its terminal has nothing more, and bytes that others may still print there.
-const IDLE: Duration = Duration::from_millis(50);
+const IDLE_TIME: Duration = Duration::from_millis(50);
 const MAX_REST_BYTES: usize = 1 << 20;
 
 /// The output of a terminal.
@@ -27,7 +27,7 @@ impl<R: AsyncRead + Unpin> TerminalOutput<R> {
     pub(crate) async fn read(&mut self, buffer: &mut [u8]) -> Option<usize> {
         let idle = async {
             self.exited.cancelled().await;
-            tokio::time::sleep(IDLE).await;
+            tokio::time::sleep(IDLE_TIME).await;
         };
         let count = tokio::select! {
             biased;

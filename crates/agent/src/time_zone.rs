@@ -7,14 +7,14 @@ use std::path::{Path, PathBuf};
 
 use jiff::tz::TimeZone;
 
-const MACHINE: &str = "/etc/localtime";
-const DATABASE: &str = "/usr/share/zoneinfo";
+const LOCALTIME_PATH: &str = "/etc/localtime";
+const ZONEINFO_PATH: &str = "/usr/share/zoneinfo";
 /// The largest file of the database has 4 KiB.
 const MAX_BYTES: u64 = 256 << 10;
 
 /// The zone, and the problem when `TZ` names one that is not known; it is UTC then, as in every other program.
 pub(crate) fn find(variable: Option<OsString>) -> (TimeZone, Option<String>) {
-    find_in(variable, Path::new(MACHINE), Path::new(DATABASE))
+    find_in(variable, Path::new(LOCALTIME_PATH), Path::new(ZONEINFO_PATH))
 }
 
 fn find_in(variable: Option<OsString>, machine: &Path, database: &Path) -> (TimeZone, Option<String>) {

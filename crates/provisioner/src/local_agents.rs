@@ -30,8 +30,8 @@ use crate::terraform::command::environment::Environment;
 const STOP_TIMEOUT: Duration = Duration::from_secs(20);
 
 /// Delays before an agent that ended by itself is started again, and the running time after which they begin anew.
-const FIRST_RESTART: Duration = Duration::from_secs(1);
-const LAST_RESTART: Duration = Duration::from_secs(30);
+const FIRST_RESTART_DELAY: Duration = Duration::from_secs(1);
+const MAX_RESTART_DELAY: Duration = Duration::from_secs(30);
 const STABLE_AFTER: Duration = Duration::from_secs(60);
 
 /// What an agent inherits from the daemon. The daemon's credentials for clouds are not for the users of a workspace.
@@ -221,7 +221,7 @@ async fn keep_running(
     mut process: AgentProcess,
     stop: CancellationToken,
 ) {
-    let mut backoff = Backoff::new(FIRST_RESTART, LAST_RESTART);
+    let mut backoff = Backoff::new(FIRST_RESTART_DELAY, MAX_RESTART_DELAY);
     let root = process.root.clone();
     loop {
         let started = Instant::now();

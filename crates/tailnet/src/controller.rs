@@ -35,7 +35,7 @@ enum Command {
     Remove(Uuid),
 }
 
-/// See the module.
+/// Applies what the coordinator sends to a node.
 pub struct Controller {
     node: Node,
     peers: Peers,

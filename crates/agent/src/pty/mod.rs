@@ -21,11 +21,11 @@ use crate::sessions::Kind;
 use crate::state::AgentState;
 
 /// Terminals at once.
-const TERMINALS: usize = 256;
+const MAX_TERMINALS: usize = 256;
 /// The time for the first message of a client.
 const OPENING_TIMEOUT: Duration = Duration::from_secs(30);
 /// Bytes that are read at once.
-const BUFFER: usize = 16 << 10;
+const BUFFER_BYTES: usize = 16 << 10;
 
 /// The terminals of an agent by the id that a client chose.
 pub(crate) struct Terminals {
@@ -47,9 +47,9 @@ impl Terminals {
         {
             return Ok((Arc::clone(terminal), client));
         }
-        if open.len() >= TERMINALS {
+        if open.len() >= MAX_TERMINALS {
             return Err(std::io::Error::other(format!(
-                "there are {TERMINALS} open terminals; close some of them"
+                "there are {MAX_TERMINALS} open terminals; close some of them"
             )));
         }
         let terminal = Terminal::start(&self.state, opening)?;
@@ -104,7 +104,7 @@ async fn carry(terminal: &Terminal, mut client: Client, stream: &mut impl ByteSt
         }
     };
     let input = async {
-        let (mut decoder, mut buffer) = (Decoder::default(), vec![0; BUFFER]);
+        let (mut decoder, mut buffer) = (Decoder::default(), vec![0; BUFFER_BYTES]);
         while let Ok(count @ 1..) = reader.read(&mut buffer).await {
             let inputs = match decoder.take(&buffer[..count]) {
                 Ok(inputs) => inputs,

@@ -9,7 +9,7 @@ use uuid::Uuid;
 use crate::ssh::TerminalSize;
 
 /// Longest object of a client: a large paste.
-const INPUT: usize = 1 << 20;
+const MAX_INPUT_BYTES: usize = 1 << 20;
 
 /// The first message.
 #[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
@@ -92,7 +92,7 @@ impl Decoder {
             }
         }
         self.rest.drain(..used);
-        if self.rest.len() > INPUT {
+        if self.rest.len() > MAX_INPUT_BYTES {
             return Err(io::Error::new(io::ErrorKind::InvalidData, "an object of more than 1 MiB"));
         }
         Ok(inputs)

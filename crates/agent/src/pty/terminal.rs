@@ -26,17 +26,17 @@ use crate::state::AgentState;
 use crate::terminal_output::TerminalOutput;
 
 /// Bytes of output that a new client is shown.
-const REPLAY: usize = 64 << 10;
+const REPLAY_BYTES: usize = 64 << 10;
 /// How long a terminal is kept without clients.
-const KEPT: Duration = Duration::from_secs(300);
+const KEEP_TIME: Duration = Duration::from_secs(300);
 /// Pieces of output and of input that wait.
-const QUEUE: usize = 64;
+const QUEUED_OUTPUTS: usize = 64;
 /// A client that takes nothing for this long is left behind.
-const STALLED: Duration = Duration::from_secs(10);
+const STALL_TIMEOUT: Duration = Duration::from_secs(10);
 /// Bytes that are read at once.
-const BUFFER: usize = 16 << 10;
+const BUFFER_BYTES: usize = 16 << 10;
 
-/// See the module.
+/// A shell and its clients.
 pub(super) struct Terminal {
     screen: Mutex<Screen>,
     /// What clients type.
@@ -85,7 +85,7 @@ impl Terminal {
         let resizer = duplicate_terminal(&pty)?;
         let child = pty_process::Command::from(setup.command()).spawn(pts).map_err(io::Error::other)?;
         let (from, to) = pty.into_split();
-        let (input, inputs) = mpsc::channel(QUEUE);
+        let (input, inputs) = mpsc::channel(QUEUED_OUTPUTS);
         let terminal =
             Arc::new(Self { screen: Mutex::default(), input, resizer, clients_changed: Notify::new() });
         let (running, end) = (Arc::clone(&terminal), state.sessions_end.clone());
@@ -99,7 +99,7 @@ impl Terminal {
         if screen.has_ended {
             return None;
         }
-        let (sender, output) = mpsc::channel(QUEUE);
+        let (sender, output) = mpsc::channel(QUEUED_OUTPUTS);
         let replay: Vec<u8> = screen.replay.iter().copied().collect();
         if !replay.is_empty() {
             // The queue is empty.
@@ -141,7 +141,7 @@ impl Terminal {
         let exited = CancellationToken::new();
         let mut output = TerminalOutput::new(from, exited.clone());
         let read = async {
-            let mut buffer = vec![0; BUFFER];
+            let mut buffer = vec![0; BUFFER_BYTES];
             while let Some(count) = output.read(&mut buffer).await {
                 self.show(&buffer[..count]).await;
             }
@@ -186,7 +186,7 @@ impl Terminal {
                 None => changed.await,
                 Some(since) => tokio::select! {
                     () = changed => {}
-                    () = tokio::time::sleep_until(since + KEPT) => return,
+                    () = tokio::time::sleep_until(since + KEEP_TIME) => return,
                 },
             }
         }
@@ -197,13 +197,13 @@ impl Terminal {
         let clients = {
             let mut screen = self.screen.lock();
             screen.replay.extend(bytes);
-            let excess = screen.replay.len().saturating_sub(REPLAY);
+            let excess = screen.replay.len().saturating_sub(REPLAY_BYTES);
             screen.replay.drain(..excess);
             screen.clients.clone()
         };
         let piece = Bytes::copy_from_slice(bytes);
         for (id, client) in clients {
-            let sent = tokio::time::timeout(STALLED, client.send(piece.clone())).await;
+            let sent = tokio::time::timeout(STALL_TIMEOUT, client.send(piece.clone())).await;
             if !matches!(sent, Ok(Ok(()))) {
                 self.screen.lock().clients.retain(|(known, _)| *known != id);
                 self.clients_changed.notify_one();

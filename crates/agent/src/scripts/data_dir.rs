@@ -6,21 +6,21 @@ use std::os::unix::fs::{DirBuilderExt as _, MetadataExt as _};
 use std::path::{Path, PathBuf};
 
 /// The directory for all scripts, below the one that is set.
-pub(crate) const ROOT: &str = "coder-script-data";
+pub(crate) const DIRECTORY_NAME: &str = "coder-script-data";
 /// In the place of one that others can write to, below the home of the user.
 const IN_HOME: &str = ".cache";
 
 /// `wanted`, or a directory in `home` when others can write to the root below it.
 #[must_use]
 pub fn script_data_dir(wanted: PathBuf, home: &Path) -> PathBuf {
-    match make_private(&wanted.join(ROOT)) {
+    match make_private(&wanted.join(DIRECTORY_NAME)) {
         Ok(()) => wanted,
         // Nobody can write there. Scripts may do without.
         Err(error) if error.kind() == io::ErrorKind::ReadOnlyFilesystem => wanted,
         Err(error) => {
             let chosen = home.join(IN_HOME);
             tracing::warn!(
-                dir = %wanted.join(ROOT).display(), chosen = %chosen.display(), %error,
+                dir = %wanted.join(DIRECTORY_NAME).display(), chosen = %chosen.display(), %error,
                 "the directory for scripts is not used: set CODER_AGENT_SCRIPT_DATA_DIR"
             );
             chosen
@@ -72,7 +72,7 @@ mod tests {
     #[test]
     fn own_directory_is_used_and_made_for_this_user_alone() {
         let (wanted, home) = (tempfile::tempdir().unwrap(), Path::new("/home/x"));
-        let root = wanted.path().join(ROOT);
+        let root = wanted.path().join(DIRECTORY_NAME);
         for _ in 0..2 {
             assert_eq!(script_data_dir(wanted.path().to_owned(), home), wanted.path());
             assert_eq!(std::fs::metadata(&root).unwrap().mode() & 0o777, 0o700);
@@ -84,7 +84,7 @@ mod tests {
     #[test]
     fn directory_that_others_can_write_to_is_not_used() {
         let (wanted, home) = (tempfile::tempdir().unwrap(), Path::new("/home/x"));
-        let root = wanted.path().join(ROOT);
+        let root = wanted.path().join(DIRECTORY_NAME);
         let chosen = || script_data_dir(wanted.path().to_owned(), home);
         std::fs::create_dir(&root).unwrap();
         for mode in [0o777, 0o770, 0o1777] {

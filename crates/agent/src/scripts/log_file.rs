@@ -8,9 +8,9 @@ use std::path::Path;
 use crate::append_file;
 
 /// Bytes of one file. A script that prints without end must not fill the disk.
-const LIMIT: u64 = 64 << 20;
+const MAX_FILE_BYTES: u64 = 64 << 20;
 
-/// See the module.
+/// The file and how much was written.
 #[derive(Debug)]
 pub(super) struct LogFile {
     file: Option<File>,
@@ -38,8 +38,8 @@ impl LogFile {
     pub(super) fn line(&mut self, bytes: &[u8]) {
         let Some(file) = &mut self.file else { return };
         self.written += bytes.len() as u64 + 1;
-        let result = if self.written > LIMIT {
-            let notice = format!("the log has {} MiB; further output is dropped\n", LIMIT >> 20);
+        let result = if self.written > MAX_FILE_BYTES {
+            let notice = format!("the log has {} MiB; further output is dropped\n", MAX_FILE_BYTES >> 20);
             let result = file.write_all(notice.as_bytes());
             self.file = None;
             result
@@ -64,7 +64,7 @@ mod tests {
         let (mut log, error) = LogFile::open(&path);
         assert!(error.is_none());
         log.line(b"first");
-        log.written = LIMIT - 2;
+        log.written = MAX_FILE_BYTES - 2;
         for _ in 0..3 {
             log.line(b"too much");
         }

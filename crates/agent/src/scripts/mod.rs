@@ -17,7 +17,7 @@ use crate::manifest::{Manifest, Script};
 use crate::state::AgentState;
 
 /// Completed runs that wait to be reported. More are not reported.
-const COMPLETED: usize = 256;
+const QUEUED_COMPLETIONS: usize = 256;
 
 /// What came of the scripts of one stage.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
@@ -35,7 +35,7 @@ pub(crate) type Completed = mpsc::Sender<messages::Timing>;
 
 /// A queue for reports of completed runs.
 pub(crate) fn completed_queue() -> (Completed, mpsc::Receiver<messages::Timing>) {
-    mpsc::channel(COMPLETED)
+    mpsc::channel(QUEUED_COMPLETIONS)
 }
 
 /// Runs the scripts of a stage side by side, and waits for all of them.

@@ -3,7 +3,7 @@
 use tokio::io::{AsyncRead, AsyncReadExt as _};
 
 /// Longest line. A longer one is cut: binary output may have no line ends at all.
-pub(super) const LINE: usize = 64 << 10;
+pub(super) const MAX_LINE_BYTES: usize = 64 << 10;
 
 /// Reads until the end and hands each line over, without its line end.
 pub(super) async fn read(mut from: impl AsyncRead + Unpin, mut line: impl FnMut(&[u8])) {
@@ -33,8 +33,8 @@ impl Splitter {
     }
 
     fn push(&mut self, mut bytes: &[u8], line: &mut impl FnMut(&[u8])) {
-        while self.begun.len() + bytes.len() > LINE {
-            let (now, later) = bytes.split_at(LINE - self.begun.len());
+        while self.begun.len() + bytes.len() > MAX_LINE_BYTES {
+            let (now, later) = bytes.split_at(MAX_LINE_BYTES - self.begun.len());
             self.begun.extend_from_slice(now);
             line(&self.begun);
             self.begun.clear();
@@ -72,8 +72,8 @@ mod tests {
 
     #[test]
     fn endless_line_is_cut() {
-        let endless = vec![0xff; LINE * 2 + 5];
+        let endless = vec![0xff; MAX_LINE_BYTES * 2 + 5];
         let lengths: Vec<_> = split(&[&endless, b"\nx"]).iter().map(Vec::len).collect();
-        assert_eq!(lengths, [LINE, LINE, 5, 1]);
+        assert_eq!(lengths, [MAX_LINE_BYTES, MAX_LINE_BYTES, 5, 1]);
     }
 }

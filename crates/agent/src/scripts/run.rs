@@ -22,9 +22,9 @@ use crate::state::AgentState;
 use crate::{environment, expand, shell};
 
 /// How long a script may clean up after its deadline.
-const GRACE: Duration = Duration::from_secs(10);
+const END_TIMEOUT: Duration = Duration::from_secs(10);
 /// How long processes that a script left behind may hold its output open.
-const PIPES: Duration = Duration::from_secs(10);
+const PIPE_TIMEOUT: Duration = Duration::from_secs(10);
 
 /// Where the lines of a run go: to its file and to the server.
 struct Log<'a> {
@@ -139,7 +139,7 @@ async fn execute(
     };
     let exit_code = process::exit_code(exit);
     if pipes_open && !timed_out {
-        pipes_open = tokio::time::timeout(PIPES, &mut both).await.is_err();
+        pipes_open = tokio::time::timeout(PIPE_TIMEOUT, &mut both).await.is_err();
     }
     // Processes that a script left running go on.
     killer.0 = None;
@@ -171,7 +171,7 @@ async fn wait(
         return Ok((exit?, false));
     }
     group.signal(Signal::HUP);
-    let exit = tokio::time::timeout(GRACE, child.wait()).await;
+    let exit = tokio::time::timeout(END_TIMEOUT, child.wait()).await;
     // What the script started does not outlive the deadline, either.
     group.signal(Signal::KILL);
     match exit {

@@ -12,7 +12,7 @@ use tokio_util::sync::{CancellationToken, DropGuard};
 use super::inbox::Inboxes;
 use crate::forward::copy;
 
-/// See the module. It ends when it is dropped, or with the connection.
+/// The socket. It ends when it is dropped, or with the connection.
 pub(super) struct AgentSocket {
     path: PathBuf,
     _directory: tempfile::TempDir,

@@ -19,7 +19,7 @@ use super::inbox::Inboxes;
 use crate::forward::copy;
 
 /// Ports and sockets that one connection listens on.
-const LISTENERS: usize = 256;
+const MAX_LISTENERS: usize = 256;
 /// The time for connecting to a target.
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(30);
 /// The pause after a failed accept, such as too many open files.
@@ -164,9 +164,9 @@ impl Forwards {
     }
 
     fn check_room(&self) -> io::Result<()> {
-        if self.tcp.len() + self.unix.len() >= LISTENERS {
+        if self.tcp.len() + self.unix.len() >= MAX_LISTENERS {
             return Err(io::Error::other(format!(
-                "a connection listens on at most {LISTENERS} ports and sockets"
+                "a connection listens on at most {MAX_LISTENERS} ports and sockets"
             )));
         }
         Ok(())

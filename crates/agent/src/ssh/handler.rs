@@ -17,12 +17,12 @@ use super::terminal::{Size, TerminalRequest};
 use crate::state::AgentState;
 
 /// Channels of one connection.
-const CHANNELS: usize = 1000;
+const MAX_CHANNELS: usize = 1000;
 /// Variables of one session, and bytes of all of them.
-const VARIABLES: usize = 256;
+const MAX_VARIABLES: usize = 256;
 const VARIABLE_BYTES: usize = 128 << 10;
 /// Signals and window changes that wait for one session.
-const CONTROLS: usize = 32;
+const QUEUED_CONTROLS: usize = 32;
 
 /// A session channel whose program has not started.
 struct Pending {
@@ -33,7 +33,7 @@ struct Pending {
     agent: Option<AgentSocket>,
 }
 
-/// See the module.
+/// Answers the requests of one client.
 pub(super) struct Handler {
     state: Arc<AgentState>,
     from: IpAddr,
@@ -50,7 +50,7 @@ impl Handler {
     pub(super) fn new(state: Arc<AgentState>, from: IpAddr) -> Self {
         let ended = CancellationToken::new();
         let inboxes = Inboxes::default();
-        let forwards = Forwards::new(ended.clone(), inboxes.clone(), CHANNELS);
+        let forwards = Forwards::new(ended.clone(), inboxes.clone(), MAX_CHANNELS);
         Self {
             state,
             from,
@@ -68,7 +68,7 @@ impl Handler {
             // A channel has one program.
             return session.channel_failure(id);
         };
-        let (control, controls) = mpsc::channel(CONTROLS);
+        let (control, controls) = mpsc::channel(QUEUED_CONTROLS);
         self.running.insert(id, control);
         session.channel_success(id)?;
         let program = Session {
@@ -116,7 +116,7 @@ impl server::Handler for Handler {
         _: &mut server::Session,
     ) -> Result<(), Error> {
         self.running.retain(|_, control| !control.is_closed());
-        if self.pending.len() + self.running.len() >= CHANNELS {
+        if self.pending.len() + self.running.len() >= MAX_CHANNELS {
             reply.reject(ChannelOpenFailure::ResourceShortage).await;
             return Ok(());
         }
@@ -189,7 +189,7 @@ impl server::Handler for Handler {
     ) -> Result<(), Error> {
         let Some(pending) = self.pending.get_mut(&id) else { return session.channel_failure(id) };
         let bytes: usize = pending.variables.iter().map(|(name, value)| name.len() + value.len()).sum();
-        if pending.variables.len() >= VARIABLES || bytes + name.len() + value.len() > VARIABLE_BYTES {
+        if pending.variables.len() >= MAX_VARIABLES || bytes + name.len() + value.len() > VARIABLE_BYTES {
             return session.channel_failure(id);
         }
         pending.variables.push((name.to_owned(), value.to_owned()));

@@ -1,8 +1,8 @@
-//! What a client has sent on a channel and nobody has read yet, and streams on top of it.
+//! Data that a client has sent on a channel and that is not read yet, and streams on top of it.
 //!
-//! The SSH library gives a client new credit when data arrives, not when it is read, and offers nothing but to make the whole connection
-//! wait. A connection that waits sends nothing either, so a program that stops reading because nobody takes its output would
-//! never go on. So the connection only waits while no output of it waits.
+//! The SSH library gives a client new credit when data arrives, not when it is read; the only way to slow the client down is to make the
+//! whole connection wait. A waiting connection sends nothing either, so a program that does not read until its output is taken would
+//! wait for ever. So the connection waits only while none of its output waits.
 
 use std::collections::{HashMap, VecDeque};
 use std::io;
@@ -20,11 +20,11 @@ use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::sync::Notify;
 
 /// Bytes of one channel above which the connection waits for their reader.
-const LIMIT: usize = 2 << 20;
+const PAUSE_ABOVE_BYTES: usize = 2 << 20;
 /// Bytes of one channel above which it is closed.
-const MAX: usize = 256 << 20;
-/// How long the connection waits before output that waits lets it go on.
-const STEP: Duration = Duration::from_millis(20);
+const CLOSE_ABOVE_BYTES: usize = 256 << 20;
+/// After this time a waiting connection goes on if output waits.
+const PAUSE_STEP: Duration = Duration::from_millis(20);
 
 /// The channels of one connection. Clones are the same.
 #[derive(Clone, Default)]
@@ -48,7 +48,7 @@ struct State {
     has_ended: bool,
     is_closed: bool,
     has_reader: bool,
-    /// Nobody will read any more.
+    /// The reader was dropped.
     is_abandoned: bool,
     wakers: Vec<Waker>,
 }
@@ -88,8 +88,8 @@ impl Inboxes {
                     return Ok(());
                 }
                 let output_waits = has_waited && self.waiting_writers.load(Ordering::SeqCst) > 0;
-                if state.bytes < LIMIT || output_waits {
-                    if state.bytes + data.len() > MAX {
+                if state.bytes < PAUSE_ABOVE_BYTES || output_waits {
+                    if state.bytes + data.len() > CLOSE_ABOVE_BYTES {
                         return Err(TooMuch);
                     }
                     state.pieces.push_back(Bytes::copy_from_slice(data));
@@ -100,7 +100,7 @@ impl Inboxes {
             }
             tokio::select! {
                 () = room => {}
-                () = tokio::time::sleep(STEP) => has_waited = true,
+                () = tokio::time::sleep(PAUSE_STEP) => has_waited = true,
             }
         }
     }
@@ -187,7 +187,7 @@ impl AsyncRead for Reader {
             state.pieces.pop_front();
         }
         state.bytes -= count;
-        let has_room = state.bytes < LIMIT;
+        let has_room = state.bytes < PAUSE_ABOVE_BYTES;
         drop(state);
         if has_room {
             self.inbox.room.notify_one();
@@ -328,12 +328,12 @@ mod tests {
     async fn connection_waits_for_the_reader() {
         let inboxes = Inboxes::default();
         let mut reader = reader(&inboxes);
-        inboxes.push(id(), &vec![1; LIMIT]).await.unwrap();
+        inboxes.push(id(), &vec![1; PAUSE_ABOVE_BYTES]).await.unwrap();
         let more = inboxes.clone();
         let waits = tokio::spawn(async move { more.push(id(), b"more").await });
         tokio::time::sleep(Duration::from_secs(3600)).await;
         assert!(!waits.is_finished());
-        let mut taken = vec![0; LIMIT];
+        let mut taken = vec![0; PAUSE_ABOVE_BYTES];
         reader.read_exact(&mut taken).await.unwrap();
         waits.await.unwrap().unwrap();
         inboxes.end(id());
@@ -347,7 +347,7 @@ mod tests {
         let inboxes = Inboxes::default();
         let _reader = reader(&inboxes);
         inboxes.waiting_writers.store(1, Ordering::SeqCst);
-        let piece = vec![1; MAX / 64];
+        let piece = vec![1; CLOSE_ABOVE_BYTES / 64];
         for _ in 0..64 {
             inboxes.push(id(), &piece).await.unwrap();
         }
@@ -358,7 +358,7 @@ mod tests {
     async fn nobody_waits_for_a_reader_that_is_gone() {
         let inboxes = Inboxes::default();
         let reader = reader(&inboxes);
-        inboxes.push(id(), &vec![1; LIMIT]).await.unwrap();
+        inboxes.push(id(), &vec![1; PAUSE_ABOVE_BYTES]).await.unwrap();
         let more = inboxes.clone();
         let waits = tokio::spawn(async move { more.push(id(), b"more").await });
         tokio::task::yield_now().await;

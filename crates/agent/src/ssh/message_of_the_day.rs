@@ -7,9 +7,9 @@ use crate::manifest::Manifest;
 use crate::state::AgentState;
 
 /// Bytes of the file that are shown.
-const LIMIT: u64 = 64 << 10;
+const MAX_BYTES: u64 = 64 << 10;
 /// A file in the home directory that keeps the message away.
-const QUIET: &str = ".hushlogin";
+const QUIET_FILE: &str = ".hushlogin";
 
 /// The announcement banners and the message, with the line ends of a terminal.
 pub(super) fn text(state: &AgentState, manifest: &Manifest) -> Vec<u8> {
@@ -21,7 +21,7 @@ pub(super) fn text(state: &AgentState, manifest: &Manifest) -> Vec<u8> {
     let home = &state.config.user.home;
     let path = expand::path(&manifest.motd_path, home, home, |name| state.config.variable(name));
     if let Some(path) = path
-        && !home.join(QUIET).exists()
+        && !home.join(QUIET_FILE).exists()
     {
         text.push_str(&read(&path));
     }
@@ -31,7 +31,7 @@ pub(super) fn text(state: &AgentState, manifest: &Manifest) -> Vec<u8> {
 fn read(path: &Path) -> String {
     use std::io::Read as _;
     let mut bytes = Vec::new();
-    let read = std::fs::File::open(path).and_then(|file| file.take(LIMIT).read_to_end(&mut bytes));
+    let read = std::fs::File::open(path).and_then(|file| file.take(MAX_BYTES).read_to_end(&mut bytes));
     if let Err(error) = read {
         tracing::debug!(path = %path.display(), %error, "the message of the day cannot be read");
     }

@@ -36,13 +36,13 @@ const FIRST_LINE_TIMEOUT: Duration = Duration::from_secs(30);
 /// How long programs may take to end when the agent ends.
 const END_TIMEOUT: Duration = Duration::from_secs(5);
 /// Probes of a silent client; each a third of the limit.
-const PROBES: u32 = 3;
+const KEEPALIVE_PROBES: u32 = 3;
 /// Messages to the client that wait for the connection.
-const EVENTS: usize = 64;
+const QUEUED_EVENTS: usize = 64;
 /// Bytes that a client may send ahead on one channel.
-const WINDOW: u32 = 2 << 20;
+const WINDOW_BYTES: u32 = 2 << 20;
 
-/// See the module.
+/// Serves SSH connections.
 pub(crate) struct Server {
     state: Arc<AgentState>,
     config: Arc<Config>,
@@ -56,11 +56,13 @@ impl Server {
             methods: MethodSet::from(&[MethodKind::None][..]),
             auth_rejection_time: Duration::ZERO,
             keys: vec![host_key(manifest)],
-            window_size: WINDOW,
-            event_buffer_size: EVENTS,
+            window_size: WINDOW_BYTES,
+            event_buffer_size: QUEUED_EVENTS,
             inactivity_timeout: None,
-            keepalive_interval: Some((state.config.ssh_max_timeout / PROBES).max(Duration::from_secs(1))),
-            keepalive_max: PROBES as usize,
+            keepalive_interval: Some(
+                (state.config.ssh_max_timeout / KEEPALIVE_PROBES).max(Duration::from_secs(1)),
+            ),
+            keepalive_max: KEEPALIVE_PROBES as usize,
             ..Config::default()
         };
         Self { state, config: Arc::new(config) }

@@ -34,9 +34,9 @@ const BLOCKED_TEXT: &[u8] = b"\x02File transfer has been disabled.\n";
 /// Programs that transfer files.
 const TRANSFERS: [&str; 4] = ["nc", "rsync", "scp", "sftp"];
 /// The kind of channel data that standard error is.
-const STDERR: u32 = 1;
+const EXTENDED_STDERR: u32 = 1;
 /// Bytes that are copied at once: the longest packet of most clients.
-const BUFFER: usize = 32 << 10;
+const BUFFER_BYTES: usize = 32 << 10;
 /// How long a program may take to end when the agent ends.
 const END_TIMEOUT: Duration = Duration::from_secs(3);
 
@@ -53,7 +53,7 @@ pub(super) enum Control {
     Resize(Size),
 }
 
-/// See the module.
+/// The program of one channel, before it is started.
 pub(super) struct Session {
     pub(super) state: Arc<AgentState>,
     pub(super) from: IpAddr,
@@ -144,7 +144,7 @@ impl Session {
             Start::Shell | Start::Sftp => shell::login(user_shell),
         };
         let setup = Setup { invocation, environment, directory: self.state.directory(&manifest) };
-        let mut errors = self.writers.writer(Some(STDERR));
+        let mut errors = self.writers.writer(Some(EXTENDED_STDERR));
         let result = match self.terminal.take() {
             Some(request) => self.run_in_terminal(setup, request, &manifest).await,
             None => self.run_with_pipes(setup).await,
@@ -163,7 +163,8 @@ impl Session {
         let mut child = setup.spawn(Stdio::piped(), Stdio::piped(), Stdio::piped())?;
         let group = Group::of(&child);
         let (stdin, stdout, stderr) = (child.stdin.take(), child.stdout.take(), child.stderr.take());
-        let (mut to_stdout, mut to_stderr) = (self.writers.writer(None), self.writers.writer(Some(STDERR)));
+        let (mut to_stdout, mut to_stderr) =
+            (self.writers.writer(None), self.writers.writer(Some(EXTENDED_STDERR)));
         let outputs = async {
             tokio::join!(pump(stdout, &mut to_stdout), pump(stderr, &mut to_stderr));
         };
@@ -302,7 +303,7 @@ impl<R: Fn(Size)> Running<'_, R> {
 
 /// Hands what the client sends to the program. It ends when the client closes the channel.
 async fn read_input(mut reader: Reader, stdin: Option<impl AsyncWrite + Unpin>) {
-    let (mut stdin, mut buffer) = (stdin, vec![0; BUFFER]);
+    let (mut stdin, mut buffer) = (stdin, vec![0; BUFFER_BYTES]);
     while let Ok(count @ 1..) = reader.read(&mut buffer).await {
         // A program that has closed its input does not end the session.
         if let Some(open) = &mut stdin
@@ -317,7 +318,7 @@ async fn read_input(mut reader: Reader, stdin: Option<impl AsyncWrite + Unpin>) 
 
 async fn pump(from: Option<impl AsyncRead + Unpin>, to: &mut (impl AsyncWrite + Unpin)) {
     let Some(mut from) = from else { return };
-    let mut buffer = vec![0; BUFFER];
+    let mut buffer = vec![0; BUFFER_BYTES];
     while let Ok(count @ 1..) = from.read(&mut buffer).await {
         if to.write_all(&buffer[..count]).await.is_err() {
             return;
@@ -331,7 +332,7 @@ async fn pump_terminal(
     exited: CancellationToken,
 ) {
     let mut output = TerminalOutput::new(from, exited);
-    let mut buffer = vec![0; BUFFER];
+    let mut buffer = vec![0; BUFFER_BYTES];
     while let Some(count) = output.read(&mut buffer).await {
         if to.write_all(&buffer[..count]).await.is_err() {
             return;

@@ -10,7 +10,7 @@ use coder_tailnet::derp::upgrade::Form;
 use coder_tailnet::node::{BoxedFuture, Dialer};
 use coder_wire::bytes::BoxedStream;
 
-/// See the module.
+/// Dials relays.
 #[derive(Debug)]
 pub(crate) struct RelayDialer {
     map: DerpMap,

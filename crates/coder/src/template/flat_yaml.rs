@@ -30,9 +30,9 @@ pub(crate) fn parse(text: &str) -> anyhow::Result<Vec<(String, String)>> {
         let name = match event {
             Event::Scalar(name, ..) => name.into_owned(),
             Event::MappingEnd => break,
-            _ => bail!("line {line}: a name has to be a text"),
+            _ => bail!("line {line}: a name must be a scalar"),
         };
-        ensure!(pairs.iter().all(|(known, _)| *known != name), "line {line}: {name} is there twice");
+        ensure!(pairs.iter().all(|(known, _)| *known != name), "line {line}: {name} appears twice");
         let (event, line) = next()?.context("the file ends in the middle of a value")?;
         let value = match event {
             Event::Scalar(text, style, ..) => plain(text, style),
@@ -63,7 +63,7 @@ fn is_nothing(text: &str) -> bool {
 }
 
 fn nested(line: usize) -> anyhow::Error {
-    anyhow::anyhow!("line {line}: nested values are not understood, write them as JSON text in quotes")
+    anyhow::anyhow!("line {line}: nested values are not supported: write them as JSON text in quotes")
 }
 
 fn broken(error: &ScanError) -> anyhow::Error {

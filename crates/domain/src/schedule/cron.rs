@@ -1,7 +1,7 @@
 //! Schedules in cron syntax: `CRON_TZ=Europe/Dublin 30 9 * * 1-5`. The zone is UTC when it is missing.
 //!
-//! A time that daylight saving skips is taken at the first instant behind the gap; one that comes twice is taken once, at the
-//! first. The official server skips the former and takes the latter twice.
+//! A time that daylight saving skips counts as the first instant after the gap; one that comes twice counts once, the first time.
+//! The official server skips the former and counts the latter twice.
 
 use std::str::FromStr as _;
 
@@ -77,7 +77,7 @@ impl Schedule {
             return Err(Error::Time);
         }
         let days = numbers_of_days(&days.replace('?', "*")).ok_or(Error::Days)?;
-        // The fields are read apart, so that the error names the field.
+        // The fields are read one by one, so that the error names the field.
         Cron::from_str(&format!("{minute} {hour} * * *")).map_err(|_| Error::Time)?;
         let cron = Cron::from_str(&format!("{minute} {hour} * * {days}")).map_err(|_| Error::Days)?;
         Ok(Self { cron, zone, zone_name: zone_name.to_owned(), minute, hour, days })
@@ -182,7 +182,7 @@ fn numbers_of_days(field: &str) -> Option<String> {
 }
 
 fn named_days(numbers: &str) -> String {
-    // A step is a number and no day.
+    // A step is a number, not a day.
     if numbers.contains('/') {
         return format!("cron({numbers})");
     }

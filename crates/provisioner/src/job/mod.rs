@@ -188,8 +188,8 @@ pub(crate) async fn run(
     cancel: Cancel,
     shutdown: &Shutdown,
 ) {
-    let held = &running_job.hold;
-    let client = JobClient::new(client.clone(), Arc::clone(held));
+    let hold = &running_job.hold;
+    let client = JobClient::new(client.clone(), Arc::clone(hold));
     let job_id = client.job_id();
     if job.provisioner != PROVISIONER {
         let reason =
@@ -249,21 +249,23 @@ pub(crate) async fn run(
     measured.ended(result.is_ok());
     context.log_end(job_id, began.elapsed(), result.as_ref().err().map(JobFailure::message));
     let state = outcome::state_of(&result);
-    let reports = held.end_reason().is_some() || report::report(&client, shutdown, result).await;
+    let is_reported = hold.end_reason().is_some() || report::report(&client, shutdown, result).await;
     match salvaged {
-        Some(salvaged) => settle_state(&client, salvaged, reports).await,
-        None if !reports && !state.is_empty() => keep_state(&client, context.work_dir.clone(), state).await,
+        Some(salvaged) => settle_state(&client, salvaged, is_reported).await,
+        None if !is_reported && !state.is_empty() => {
+            keep_state(&client, context.work_dir.clone(), state).await
+        }
         None => {}
     }
 }
 
-/// Removes the state on disk when the server has it, hands it over, or keeps it.
-async fn settle_state(client: &JobClient, salvaged: SalvagedState, reports: bool) {
+/// Removes the state on disk when the server has it; otherwise sends it or keeps it.
+async fn settle_state(client: &JobClient, salvaged: SalvagedState, is_reported: bool) {
     let (job_id, state) = (client.job_id(), salvaged.state.path());
     if matches!(client.hold().end_reason(), Some(JobEnd::Lost(_))) {
         tracing::warn!(%job_id, state = %state.display(), "the server no longer holds the job; its state is kept here for a week");
         client.salvage_all(salvaged).await;
-    } else if reports {
+    } else if is_reported {
         salvaged.remove().await;
     } else {
         tracing::warn!(%job_id, state = %state.display(), "the job's state could not be reported; it is kept for a week");
@@ -366,14 +368,14 @@ async fn run_steps(
     };
     let steps = Steps::new(tools, &work_dir, reporter, cancel, log_level);
     let (files, clock) = (&context.files, &*context.clock);
-    let bench = PhaseContext { steps, reporter, client, cancel, job_id: &job.job_id, files, clock };
+    let phase = PhaseContext { steps, reporter, client, cancel, job_id: &job.job_id, files, clock };
     let result = match &kind {
-        Type::TemplateImport(import) => import::run(bench, import, job.template_source_archive).await,
+        Type::TemplateImport(import) => import::run(phase, import, job.template_source_archive).await,
         Type::TemplateDryRun(dry_run) => {
-            dry_run::run(bench, dry_run, &job.user_name, job.template_source_archive).await
+            dry_run::run(phase, dry_run, &job.user_name, job.template_source_archive).await
         }
         Type::WorkspaceBuild(build) => {
-            let result = build::run(bench, build, job.template_source_archive).await;
+            let result = build::run(phase, build, job.template_source_archive).await;
             let metadata = build.metadata.as_ref().filter(|metadata| {
                 result.is_ok() && metadata.workspace_transition() == sdk::WorkspaceTransition::Destroy
             });

@@ -48,7 +48,7 @@ impl From<Method> for AccessMethod {
     }
 }
 
-/// See the module.
+/// The content of the signed token.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Grant {
     pub request: AppRequest,

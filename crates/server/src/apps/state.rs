@@ -18,7 +18,7 @@ const SEALING_KEY: &str = "workspace_app_api_key_key";
 /// Upgraded connections of apps, such as WebSockets. One network has at most half of those that are free.
 const MAX_UPGRADES: usize = 8192;
 
-/// See the module.
+/// Shared by all requests for apps.
 pub struct AppsState {
     pub(super) grants: Grants,
     pub(super) sealer: KeySealer,

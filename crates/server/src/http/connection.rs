@@ -74,16 +74,16 @@ impl ConnectionService {
             return;
         }
         let Some(tls) = tls else {
-            return self.speak(stream, from, false).await;
+            return self.serve_http(stream, from, false).await;
         };
         match tokio::time::timeout(self.limits.head_timeout, tls.accept(stream)).await {
-            Ok(Ok(stream)) => self.speak(stream, from, true).await,
+            Ok(Ok(stream)) => self.serve_http(stream, from, true).await,
             Ok(Err(error)) => tracing::debug!(%error, %from, "TLS handshake failed"),
             Err(_) => tracing::debug!(%from, "TLS handshake timed out"),
         }
     }
 
-    async fn speak<S>(&self, stream: S, from: SocketAddr, encrypted: bool)
+    async fn serve_http<S>(&self, stream: S, from: SocketAddr, encrypted: bool)
     where
         S: AsyncRead + AsyncWrite + Unpin + Send + 'static,
     {

@@ -18,9 +18,9 @@ use crate::context::App;
 /// Only when the database fails. Expired and deleted tokens are found later by [`ended_tokens`].
 pub async fn users(app: &App, users: &[UserId]) -> Result<(), Error> {
     for connection in app.network.users.matching(|connection| users.contains(&connection.user)) {
-        // These begin again, and what they reach is authorized anew.
-        let begins_again = matches!(connection.target, Target::OwnAgents | Target::Reading);
-        if begins_again || !is_allowed(app, &connection).await? {
+        // Their clients connect again and are then authorized anew.
+        let reconnects = matches!(connection.target, Target::OwnAgents | Target::Reading);
+        if reconnects || !is_allowed(app, &connection).await? {
             revoke(&connection);
         }
     }

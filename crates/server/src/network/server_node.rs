@@ -91,7 +91,7 @@ pub enum DialError {
     Silent(u16),
 }
 
-/// See the module.
+/// The node and its connections to agents.
 pub struct ServerNode {
     relay: Relay,
     hub: Hub,

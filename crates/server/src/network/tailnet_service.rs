@@ -42,7 +42,7 @@ struct User {
     reachable: Option<ReachableAgents>,
 }
 
-/// See the module.
+/// Answers the calls of one connection.
 pub struct TailnetService {
     app: App,
     peer: Uuid,

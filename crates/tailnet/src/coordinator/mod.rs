@@ -60,7 +60,7 @@ struct Peer {
     sent_nodes: HashMap<Uuid, Node>,
 }
 
-/// See the module.
+/// The peers and tunnels of one server, and those of the others.
 #[derive(Debug, Default)]
 pub struct Coordinator {
     peers: HashMap<Uuid, Peer>,

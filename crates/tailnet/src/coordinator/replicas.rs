@@ -30,7 +30,7 @@ const READY: usize = 1024;
 #[error("more than {MOST} peers or tunnels of a server are too many")]
 pub struct TooMany;
 
-/// See the module.
+/// The peers of the other servers, and what must be announced to them.
 #[derive(Debug, Default)]
 pub(super) struct Replicas {
     /// The highest number of a connection that is known.

@@ -20,7 +20,7 @@ struct Lane {
     deficit: usize,
 }
 
-/// See the module.
+/// Packets by sender, for one receiver.
 #[derive(Debug)]
 pub(super) struct FairQueue {
     lanes: HashMap<NodePublic, Lane>,

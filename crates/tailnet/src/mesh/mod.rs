@@ -105,7 +105,7 @@ pub struct Counts {
     pub accepted: usize,
 }
 
-/// See the module. Clones are the same.
+/// The connections to the other servers. Clones are the same.
 #[derive(Debug, Clone)]
 pub struct Mesh {
     inner: Arc<Inner>,

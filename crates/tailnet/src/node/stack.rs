@@ -38,7 +38,7 @@ pub(super) struct Flow {
     pub(super) remote: SocketAddrV6,
 }
 
-/// See the module.
+/// The TCP stack of one peer.
 pub(super) struct Stack {
     interface: Interface,
     sockets: SocketSet<'static>,

@@ -63,7 +63,7 @@ impl Outbox {
     }
 }
 
-/// See the module.
+/// The WireGuard state of one peer.
 pub(super) struct Tunnel {
     tunn: Tunn,
     peer: NodePublic,

@@ -16,14 +16,14 @@ use russh_sftp::protocol::{
 };
 use serde::de::DeserializeOwned;
 
-use super::PACKET;
+use super::MAX_PACKET_BYTES;
 
 /// Open files and directories of one client.
-const HANDLES: usize = 1024;
+const MAX_HANDLES: usize = 1024;
 /// Longest answer to a read.
-const READ: u32 = 255 << 10;
+const MAX_READ_BYTES: u32 = 255 << 10;
 /// Entries of a directory in one answer.
-const ENTRIES: usize = 128;
+const ENTRIES_PER_REPLY: usize = 128;
 /// The permissions of new files and directories, before the umask.
 const FILE_MODE: u32 = 0o666;
 const FOLDER_MODE: u32 = 0o777;
@@ -153,10 +153,10 @@ impl Files {
                 Ok(Answer::Names(vec![Entry::dummy(text(&normalize(&expanded)))]))
             }
             "limits@openssh.com" => encode(&LimitsExtension {
-                max_packet_len: PACKET.into(),
-                max_read_len: READ.into(),
-                max_write_len: READ.into(),
-                max_open_handles: HANDLES as u64,
+                max_packet_len: MAX_PACKET_BYTES.into(),
+                max_read_len: MAX_READ_BYTES.into(),
+                max_write_len: MAX_READ_BYTES.into(),
+                max_open_handles: MAX_HANDLES as u64,
             }),
             _ => Ok(Answer::Unsupported),
         }
@@ -173,8 +173,8 @@ impl Files {
     }
 
     fn insert(&mut self, open: Open) -> io::Result<Answer> {
-        if self.open.len() >= HANDLES {
-            return Err(io::Error::other(format!("at most {HANDLES} files may be open")));
+        if self.open.len() >= MAX_HANDLES {
+            return Err(io::Error::other(format!("at most {MAX_HANDLES} files may be open")));
         }
         self.next += 1;
         let handle = self.next.to_string();
@@ -211,7 +211,7 @@ impl Files {
     }
 
     fn read(&self, handle: &str, offset: u64, length: u32) -> io::Result<Answer> {
-        let mut data = vec![0; length.min(READ) as usize];
+        let mut data = vec![0; length.min(MAX_READ_BYTES) as usize];
         let count = self.file(handle)?.0.read_at(&mut data, offset)?;
         if count == 0 {
             return Ok(Answer::End);
@@ -231,7 +231,7 @@ impl Files {
     fn read_folder(&mut self, handle: &str) -> io::Result<Answer> {
         let Some(Open::Folder(entries)) = self.open.get_mut(handle) else { return Err(unknown_handle()) };
         let mut names = Vec::new();
-        for entry in entries.by_ref().take(ENTRIES) {
+        for entry in entries.by_ref().take(ENTRIES_PER_REPLY) {
             let entry = entry?;
             // It may have been removed meanwhile.
             let found = entry.metadata().map(|metadata| attributes(&metadata)).unwrap_or_default();
@@ -413,7 +413,7 @@ mod tests {
         fs::write(folder.path().join("b"), "2").unwrap();
         let rename = Rename { id: 1, oldpath: "a".to_owned(), newpath: "b".to_owned() };
         assert!(is_status(&files.answer(Packet::Rename(rename)), StatusCode::Failure), "it does not replace");
-        for _ in 0..HANDLES {
+        for _ in 0..MAX_HANDLES {
             assert!(matches!(open(&mut files, "a", OpenFlags::READ), Packet::Handle(_)));
         }
         assert!(is_status(&open(&mut files, "a", OpenFlags::READ), StatusCode::Failure));

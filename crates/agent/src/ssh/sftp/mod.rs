@@ -14,7 +14,7 @@ use tokio::io::{AsyncRead, AsyncReadExt as _, AsyncWrite, AsyncWriteExt as _};
 use self::files::Files;
 
 /// Longest packet of a client. OpenSSH sends at most 256 KiB.
-const PACKET: u32 = 256 << 10;
+const MAX_PACKET_BYTES: u32 = 256 << 10;
 /// What clients may use besides version 3.
 const EXTENSIONS: [(&str, &str); 6] = [
     ("posix-rename@openssh.com", "1"),
@@ -68,8 +68,8 @@ async fn read(stream: &mut (impl AsyncRead + Unpin)) -> io::Result<Option<Bytes>
         Err(error) if error.kind() == io::ErrorKind::UnexpectedEof => return Ok(None),
         Err(error) => return Err(error),
     };
-    if length == 0 || length > PACKET {
-        let problem = format!("a packet of {length} bytes; at most {PACKET} are allowed");
+    if length == 0 || length > MAX_PACKET_BYTES {
+        let problem = format!("a packet of {length} bytes; at most {MAX_PACKET_BYTES} are allowed");
         return Err(io::Error::new(io::ErrorKind::InvalidData, problem));
     }
     // Grows as bytes arrive; nothing is allocated from the declared length alone.
