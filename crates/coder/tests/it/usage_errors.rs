@@ -12,7 +12,7 @@ fn not_logged_in() {
     let login = home.run(&["login"]).refused("no server was used before: name one with");
     assert_eq!(login.err.matches("coder login <url>").count(), 1, "{}", login.err);
     home.run(&["whoami", "--url", UNREACHABLE_URL]).refused("CODER_SESSION_TOKEN");
-    home.run(&["list", "--url", "ftp://x", "--token", "t"]).refused("no http or https URL");
+    home.run(&["list", "--url", "ftp://x", "--token", "t"]).refused("not an http or https URL");
     home.run(&["provisioner", "start", "--url", UNREACHABLE_URL])
         .refused("must provide a pre-shared key or provisioner key");
 }
@@ -92,7 +92,7 @@ fn init_writes_an_example_once() {
 #[test]
 fn a_server_refuses_what_it_cannot_do() {
     let home = Home::new();
-    home.run(&["server", "--http-address="]).refused("nothing to listen on");
+    home.run(&["server", "--http-address="]).refused("no address to listen on");
     home.run(&["server", "--log-human="]).refused("no log output");
     home.run(&["server", "--http-address", "127.0.0.1:0", "--postgres-url", "mysql://x"]).refused("database");
 }

@@ -37,7 +37,7 @@ pub(super) fn register(registry: &mut Registry, network: &Network) {
     let mesh = network.mesh.as_ref().map(Mesh::counts).unwrap_or_default();
     registry.register(
         "coderd_mesh_dialled",
-        "Other servers that this one tells what is connected here",
+        "Other servers that this one is connected to",
         gauge(mesh.dialled),
     );
     registry.register(
@@ -68,7 +68,7 @@ pub(super) fn register(registry: &mut Registry, network: &Network) {
     );
     registry.register(
         "coderd_tailnet_server_agents",
-        "Agents that the server's own node knows",
+        "Agents that the server's own node can reach",
         gauge(network.server_node.agents()),
     );
     registry.register(

@@ -28,7 +28,7 @@ pub(super) fn resource() -> Resource {
         flag("start_blocks_login", "Whether log-ins wait for it at start."),
         flag("run_on_start", "Whether it runs when the workspace starts."),
         flag("run_on_stop", "Whether it runs when the workspace stops."),
-        Attribute::optional("timeout", Number, "Seconds it may take; none means as long as it likes.")
+        Attribute::optional("timeout", Number, "Seconds it may take; none means no limit.")
             .default(Value::Int(0))
             .check(Check::AtLeast(1)),
     ]);

@@ -31,7 +31,7 @@ pub(crate) fn validate(args: &Args) -> anyhow::Result<Config> {
     );
     ensure!(
         args.provisioning.provisioner_types.iter().all(|kind| kind == "terraform"),
-        "--provisioner-types knows terraform only"
+        "--provisioner-types supports only terraform"
     );
     let variables = std::env::vars_os();
     let variables =
@@ -305,7 +305,7 @@ mod tests {
             let error = format!("{:#}", check(flags).unwrap_err());
             assert!(error.contains(words), "{flags:?}: {error}");
         };
-        refused(&["--http-address="], "nothing to listen on");
+        refused(&["--http-address="], "no address to listen on");
         refused(&["--tls-enable"], "--tls-cert-file");
         refused(&["--tls-enable", "--tls-cert-file=a,b", "--tls-key-file=a"], "2 were given with 1");
         refused(&["--redirect-to-access-url"], "--access-url");

@@ -86,7 +86,7 @@ async fn serve(ctx: &Context, args: Args) -> anyhow::Result<()> {
     let result = tokio::select! {
         result = finish(request, &shutdown, &mut daemons, &stop, &mut running) => result,
         _ = signals.next() => {
-            tracing::warn!(target: "coderd", "stopping at once, as a second signal asks for");
+            tracing::warn!(target: "coderd", "stopping at once after a second signal");
             shutdown.force();
             Ok(())
         }

@@ -195,7 +195,7 @@ pub(super) async fn connect(stream: TunnelStream, handler: Handler) -> anyhow::R
         .await
         .context("speak SSH with the agent")?;
     if !session.authenticate_none("coder").await.context("log in to the agent")?.success() {
-        bail!("the agent's SSH server wants a key or password: it is not an agent of this server");
+        bail!("the agent's SSH server requires a key or password: it is not an agent of this server");
     }
     Ok(session)
 }

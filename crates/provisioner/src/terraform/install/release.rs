@@ -19,7 +19,7 @@ pub(crate) enum ReleaseError {
     Index(String),
     #[error("none of the {count} releases of Terraform for {platform} fits {required}")]
     None { count: usize, platform: String, required: String },
-    #[error("{list} says nothing of {archive}")]
+    #[error("{list} has no checksum of {archive}")]
     NotListed { list: String, archive: String },
 }
 
@@ -187,7 +187,7 @@ mod tests {
         assert_eq!(found("a.zip").unwrap(), "a".repeat(64));
         assert_eq!(found("b.zip").unwrap(), "b".repeat(64));
         for name in ["c.zip", "d.zip", ""] {
-            assert_eq!(found(name).unwrap_err().to_string(), format!("list says nothing of {name}"));
+            assert_eq!(found(name).unwrap_err().to_string(), format!("list has no checksum of {name}"));
         }
     }
 }

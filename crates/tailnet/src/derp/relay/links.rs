@@ -29,7 +29,7 @@ const SENDERS_GONE: usize = 4096;
 
 /// More keys came and went than another server takes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
-#[error("more than {KEYS} nodes wait to be told to another server")]
+#[error("more than {KEYS} nodes wait to be announced to another server")]
 pub struct TooMany;
 
 /// The other servers.
