@@ -50,7 +50,7 @@ use terminal::output::Printer;
 #[must_use]
 pub fn main() -> ExitCode {
     #[cfg(feature = "server")]
-    if cmd::provider::plugin::is_meant() {
+    if cmd::provider::plugin::is_started_as_provider() {
         return cmd::provider::plugin::main().into();
     }
     // Only a shell that asks for names needs the completers.

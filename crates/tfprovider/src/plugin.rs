@@ -127,7 +127,9 @@ impl Plugin {
                 (url.as_str(), "set `url` in the provider block, or leave it out and set CODER_AGENT_URL")
             }
             // Data sources would be read with another URL than the one that is known later.
-            Value::Unknown => ("", "`url` is known after apply only: give it a value that is known in the plan"),
+            Value::Unknown => {
+                ("", "`url` is known after apply only: give it a value that is known in the plan")
+            }
             _ => (default_url(&call.environment), ""),
         };
         if url.is_empty() {

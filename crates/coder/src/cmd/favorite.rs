@@ -13,7 +13,7 @@ pub(crate) async fn run(ctx: &Context, args: Args, favorite: bool) -> anyhow::Re
     let client = remote::connect(ctx)?;
     let workspace = remote::workspace(&client, &args.workspace).await?;
     client.set_favorite(workspace.id, favorite).await?;
-    let word = if favorite { "a favorite" } else { "no favorite" };
+    let word = if favorite { "a favorite" } else { "not a favorite" };
     ctx.printer.note(&format!("Workspace {:?} is {word} now.", workspace.name));
     Ok(())
 }

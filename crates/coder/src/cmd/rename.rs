@@ -8,7 +8,7 @@ use crate::terminal::prompt;
 pub(crate) struct Args {
     /// Workspace, as name or owner/name.
     workspace: String,
-    /// The new name.
+    /// New name of the workspace.
     name: String,
     /// Do not ask.
     #[arg(short, long)]

@@ -40,7 +40,7 @@ enum Line {
 enum What {
     /// Show the use of processors, in cores.
     Cpu {
-        /// Of the machine, even inside a container.
+        /// Show the values of the machine, even inside a container.
         #[arg(long)]
         host: bool,
         /// Output format.
@@ -49,7 +49,7 @@ enum What {
     },
     /// Show the use of memory.
     Mem {
-        /// Of the machine, even inside a container.
+        /// Show the values of the machine, even inside a container.
         #[arg(long)]
         host: bool,
         /// Unit of the numbers.
@@ -61,7 +61,7 @@ enum What {
     },
     /// Show the use of a disk.
     Disk {
-        /// A path on it.
+        /// Path on the file system.
         #[arg(long, default_value = "/", value_name = "PATH")]
         path: PathBuf,
         /// Unit of the numbers.

@@ -26,19 +26,19 @@ pub(crate) enum Command {
 
 #[derive(Debug, clap::Args)]
 pub(crate) struct CreateArgs {
-    /// How long it is valid, for example 720h; default the longest allowed.
+    /// How long the token is valid, for example 720h; default the longest allowed.
     #[arg(long, env = env::TOKEN_LIFETIME, value_parser = duration::parse, value_name = "DURATION")]
     lifetime: Option<Duration>,
-    /// Its name.
+    /// Name of the token.
     #[arg(short, long, env = env::TOKEN_NAME, default_value = "")]
     name: String,
-    /// What it may do; may be repeated. Default: everything you may.
+    /// What the token may do; may be repeated. Default: everything that you may.
     #[arg(long)]
     scope: Vec<String>,
     /// The user of the token, by name or id; other users for owners only.
     #[arg(short, long, env = env::TOKEN_USER, default_value = paths::ME)]
     user: String,
-    /// Objects it is limited to, as type:id; may be repeated.
+    /// Object that the token is limited to, as type:id; may be repeated.
     #[arg(long = "allow", value_name = "TYPE:ID")]
     allow: Vec<String>,
 }
@@ -54,7 +54,7 @@ pub(crate) struct ListArgs {
 
 #[derive(Debug, clap::Args)]
 pub(crate) struct ViewArgs {
-    /// Name or id.
+    /// Name or id of the token.
     #[arg(value_name = "TOKEN")]
     wanted: String,
     #[command(flatten)]
@@ -63,7 +63,7 @@ pub(crate) struct ViewArgs {
 
 #[derive(Debug, clap::Args)]
 pub(crate) struct RemoveArgs {
-    /// Name or id.
+    /// Name or id of the token.
     #[arg(value_name = "TOKEN")]
     wanted: String,
 }

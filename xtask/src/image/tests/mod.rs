@@ -193,7 +193,7 @@ fn unusable_parts_are_refused() {
     assert!(format!("{error:#}").contains("is dynamically linked"), "{error:#}");
     parts.binary = directory.path().join("authorities");
     let error = write(&recipe("coder"), &parts).unwrap_err();
-    assert!(format!("{error:#}").contains("no program of Linux"), "{error:#}");
+    assert!(format!("{error:#}").contains("not a program of Linux"), "{error:#}");
     let error = Recipe::read(Path::new("/nowhere/x.json")).err().unwrap();
     assert!(format!("{error:#}").contains("no image has this recipe"), "{error:#}");
     for wrong in [&["--version"][..], &["--version="], &["--colour", "red"]] {

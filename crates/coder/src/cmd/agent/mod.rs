@@ -27,7 +27,7 @@ use crate::{env, logging, runtime, versions};
 const WORKER_THREADS: usize = 2;
 /// Delays between two waits for the claim of a prebuilt workspace.
 const FIRST_REINIT_DELAY: Duration = Duration::from_secs(1);
-const LAST_REINIT_DELAY: Duration = Duration::from_secs(60);
+const MAX_REINIT_DELAY: Duration = Duration::from_secs(60);
 /// How often freed memory is returned to the system.
 const RELEASE_EVERY: Duration = Duration::from_secs(30);
 /// The agent's log in the log directory, and its backups of 5 MB.
@@ -98,7 +98,7 @@ pub(crate) fn run(ctx: &Context, args: Args) -> anyhow::Result<()> {
     })
 }
 
-/// What sessions have used is of no use to the workspace's user while the agent keeps it.
+/// Returns memory that ended sessions used to the system, so that the workspace's programs can use it.
 async fn release_memory() {
     loop {
         tokio::time::sleep(RELEASE_EVERY).await;
@@ -109,7 +109,7 @@ async fn release_memory() {
 
 /// Waits until the server says that a prebuilt workspace was given to a user, which only official servers do.
 async fn claimed(client: &Client) {
-    let mut backoff = Backoff::new(FIRST_REINIT_DELAY, LAST_REINIT_DELAY).with_jitter();
+    let mut backoff = Backoff::new(FIRST_REINIT_DELAY, MAX_REINIT_DELAY).with_jitter();
     loop {
         let start = Instant::now();
         match client.agent_reinit().await {
@@ -119,7 +119,7 @@ async fn claimed(client: &Client) {
             // The connection of the calls logs what lasts.
             Err(error) => tracing::debug!(%error, "cannot wait for the claim of the workspace"),
         }
-        if start.elapsed() > LAST_REINIT_DELAY {
+        if start.elapsed() > MAX_REINIT_DELAY {
             backoff.reset();
         }
         tokio::time::sleep(backoff.next_delay()).await;

@@ -19,7 +19,7 @@ pub(crate) struct Args {
     /// File with what `terraform graph -type=plan` prints; `-` is standard input.
     #[arg(long, value_name = "FILE")]
     graph: PathBuf,
-    /// The kind of the first file.
+    /// What the JSON file describes: the plan or the state.
     #[arg(long, value_name = "KIND")]
     source: InputKind,
 }

@@ -16,7 +16,7 @@ use crate::runtime;
 /// Connections at once; further ones wait.
 const MAX_CONNECTIONS: usize = 64;
 /// Longest head of a request, and how long it may take.
-const HEAD_LIMIT: u64 = 16 << 10;
+const MAX_HEAD_BYTES: u64 = 16 << 10;
 const HEAD_TIMEOUT: Duration = Duration::from_secs(10);
 
 #[derive(Debug, clap::Args)]
@@ -56,7 +56,7 @@ async fn serve(listener: TcpListener, page: String) -> anyhow::Result<()> {
 async fn answer(mut stream: TcpStream, page: &str) -> std::io::Result<()> {
     let mut head = Vec::new();
     let reading = async {
-        let mut limited = (&mut stream).take(HEAD_LIMIT);
+        let mut limited = (&mut stream).take(MAX_HEAD_BYTES);
         while !head.ends_with(b"\r\n\r\n") {
             if limited.read_buf(&mut head).await? == 0 {
                 return Err(std::io::Error::from(std::io::ErrorKind::UnexpectedEof));

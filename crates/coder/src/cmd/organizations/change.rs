@@ -9,7 +9,7 @@ use crate::terminal::prompt;
 
 #[derive(Debug, clap::Args)]
 pub(crate) struct CreateArgs {
-    /// Name.
+    /// Name of the organization.
     name: String,
     /// Do not ask.
     #[arg(short, long)]
@@ -18,9 +18,9 @@ pub(crate) struct CreateArgs {
 
 #[derive(Debug, clap::Args)]
 pub(crate) struct EditArgs {
-    /// Name or id.
+    /// Name or id of the organization.
     organization: String,
-    /// New name.
+    /// New name of the organization.
     #[arg(long, value_name = "NAME")]
     name: Option<String>,
     /// New name for people.
@@ -36,7 +36,7 @@ pub(crate) struct EditArgs {
 
 #[derive(Debug, clap::Args)]
 pub(crate) struct DeleteArgs {
-    /// Name or id.
+    /// Name or id of the organization.
     organization: String,
     /// Do not ask.
     #[arg(short, long)]

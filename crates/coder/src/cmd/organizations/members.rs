@@ -33,7 +33,7 @@ pub(crate) struct UserArgs {
 pub(crate) struct RolesArgs {
     /// User name or id.
     user: String,
-    /// The complete new set.
+    /// All roles that the member has from now on.
     roles: Vec<String>,
     #[command(flatten)]
     organization: args::Organization,

@@ -22,7 +22,7 @@ const MAX_SENDERS: usize = 1024;
 const MAX_QUEUED_DATAGRAMS: usize = 64;
 /// The ports that are taken inside the tunnel.
 const FIRST_PORT: u16 = 32768;
-const PORTS: u16 = 28000;
+const PORT_COUNT: u16 = 28000;
 
 struct Sender {
     datagrams: mpsc::Sender<Vec<u8>>,
@@ -70,9 +70,9 @@ pub(super) async fn serve(
 
 /// A free port of the node.
 fn bind(node: &Node, next: &mut u16) -> Option<(TunnelSocket, u16)> {
-    (0..PORTS).find_map(|_| {
+    (0..PORT_COUNT).find_map(|_| {
         let port = FIRST_PORT + *next;
-        *next = (*next + 1) % PORTS;
+        *next = (*next + 1) % PORT_COUNT;
         node.bind_udp(port).ok().map(|socket| (socket, port))
     })
 }

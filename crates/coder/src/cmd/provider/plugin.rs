@@ -13,7 +13,7 @@ use crate::terminal::output::{ErrorReport, Printer};
 pub(crate) const NAME: &str = "terraform-provider-coder";
 
 /// Whether the program was started under the provider's name.
-pub(crate) fn is_meant() -> bool {
+pub(crate) fn is_started_as_provider() -> bool {
     let name = std::env::args_os().next();
     let name = name.as_ref().and_then(|name| Path::new(name).file_name());
     name.is_some_and(|name| name.as_encoded_bytes().starts_with(NAME.as_bytes()))
@@ -24,7 +24,8 @@ pub(crate) fn main() -> Exit {
     match serve() {
         Ok(()) => Exit::Success,
         Err(error) => {
-            let hint = "`coder provider install DIR` lays out a folder that terraform finds it in";
+            let hint =
+                "`coder provider install DIR` installs the provider into a directory that terraform searches";
             let report = error_report::report(&error, &Facts::default());
             Printer::detect(false).error(&ErrorReport { hint: Some(hint.to_owned()), ..report });
             Exit::Failure

@@ -34,7 +34,7 @@ pub(crate) enum Command {
 pub(crate) struct CreateArgs {
     /// Name of the key.
     name: String,
-    /// Tag of the daemons that join with it, as key=value; may be repeated.
+    /// Tag of the daemons that join with the key, as key=value; may be repeated.
     #[arg(short, long = "tag", env = env::PROVISIONERD_TAGS, value_delimiter = ',', value_name = "KEY=VALUE")]
     tags: Vec<String>,
     /// Time after which the key is no longer valid; default never.

@@ -130,7 +130,7 @@ pub(crate) struct Tls {
     /// Certificate chain (PEM); may be repeated, each one with a key.
     #[arg(long, env = env::TLS_CERT_FILE, value_delimiter = ',', value_name = "FILE")]
     pub(crate) tls_cert_file: Vec<PathBuf>,
-    /// Private key (PEM) of the certificate at the same place.
+    /// Private key (PEM) of the certificate at the same position; may be repeated.
     #[arg(long, env = env::TLS_KEY_FILE, value_delimiter = ',', value_name = "FILE")]
     pub(crate) tls_key_file: Vec<PathBuf>,
     /// Authorities (PEM) that sign client certificates.

@@ -13,7 +13,7 @@ use crate::{args, remote};
 pub(crate) struct Args {
     /// Name of the template.
     template: String,
-    /// New name.
+    /// New name of the template.
     #[arg(long, value_name = "NAME")]
     name: Option<String>,
     /// New name for people.

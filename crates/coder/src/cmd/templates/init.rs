@@ -14,7 +14,7 @@ use crate::terminal::output::Style;
 pub(crate) struct Args {
     /// Directory to write; default one with the example's name.
     directory: Option<PathBuf>,
-    /// The example.
+    /// Name of the example.
     #[arg(long, value_name = "NAME")]
     id: Option<String>,
 }
