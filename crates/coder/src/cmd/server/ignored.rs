@@ -39,6 +39,19 @@ const FLAGS: &[(&str, &str, bool)] = &[
     ("audit-logs-retention", "CODER_AUDIT_LOGS_RETENTION", true),
     ("connection-logs-retention", "CODER_CONNECTION_LOGS_RETENTION", true),
     ("workspace-agent-logs-retention", "CODER_WORKSPACE_AGENT_LOGS_RETENTION", true),
+    ("docs-url", "CODER_DOCS_URL", true),
+    ("support-links", "CODER_SUPPORT_LINKS", true),
+    ("web-terminal-renderer", "CODER_WEB_TERMINAL_RENDERER", true),
+    ("cli-upgrade-message", "CODER_CLI_UPGRADE_MESSAGE", true),
+    ("hide-ai-tasks", "CODER_HIDE_AI_TASKS", false),
+    ("proxy-health-interval", "CODER_PROXY_HEALTH_INTERVAL", true),
+    ("derp-server-region-name", "CODER_DERP_SERVER_REGION_NAME", true),
+    ("oauth2-github-default-provider-enable", "CODER_OAUTH2_GITHUB_DEFAULT_PROVIDER_ENABLE", false),
+    (
+        "external-auth-github-default-provider-enable",
+        "CODER_EXTERNAL_AUTH_GITHUB_DEFAULT_PROVIDER_ENABLE",
+        false,
+    ),
 ];
 
 /// The flags that were given.
