@@ -15,10 +15,10 @@ const SETTLED_POLLS: u32 = 20;
 
 /// Polls until there is a value, and returns it. Panics with `what` when there is none within [`WAIT_LIMIT`].
 #[track_caller]
-pub fn poll_until<T>(what: &str, mut poll: impl AsyncFnMut() -> Option<T>) -> impl Future<Output = T> {
+pub fn poll_until<T>(what: &str, poll: impl AsyncFnMut() -> Option<T>) -> impl Future<Output = T> {
     let caller = Location::caller();
     async move {
-        let found = poll_within(WAIT_LIMIT, &mut poll).await;
+        let found = poll_within(WAIT_LIMIT, poll).await;
         found.unwrap_or_else(|| panic!("{caller}: not within {WAIT_LIMIT:?}: {what}"))
     }
 }

@@ -363,7 +363,7 @@ async fn addresses_of_the_template_stay_in_the_workspace() {
         assert_eq!(detail(&host, path, status).await, want, "{host}{path}");
     }
     let connect = site.ask(Method::CONNECT, &host("open"), "/", &[]).await;
-    assert_eq!(connect.expect(405)["message"], "Apps are no proxies.");
+    assert_eq!(connect.expect(405)["message"], "An app does not serve as a proxy: CONNECT is not allowed.");
 }
 
 #[tokio::test]

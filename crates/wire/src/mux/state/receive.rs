@@ -210,7 +210,7 @@ mod tests {
         let skipped = Payload { stream: None, remaining: STREAM_WINDOW, fin: false };
         assert!(data(STREAM_WINDOW).is_ok_and(|payload| payload == skipped));
         assert!(matches!(data(STREAM_WINDOW + 1), Err(Error::Protocol(_))));
-        // A window is no payload, however large.
+        // A window update has no payload, however large the window is.
         assert!(receive(&mut state, Kind::WindowUpdate, Flags::NONE, 9, u32::MAX).is_ok());
     }
 
