@@ -175,9 +175,10 @@ fn close_code(payload: &[u8]) -> Result<u16, Error> {
     }
 }
 
+/// Applies a mask of which `offset` bytes have been used, less than four.
 fn apply_mask(bytes: &mut [u8], mask: [u8; 4], offset: usize) {
     let mut rotated = mask;
-    rotated.rotate_left(offset % 4);
+    rotated.rotate_left(offset);
     for chunk in bytes.chunks_mut(4) {
         for (byte, mask) in chunk.iter_mut().zip(rotated) {
             *byte ^= mask;
