@@ -519,3 +519,15 @@ async fn a_session_is_shown_with_its_streams_and_its_end() {
     client.close().await;
     assert!(format!("{client:?}").contains("Closed"), "{client:?}");
 }
+
+#[tokio::test(start_paused = true)]
+async fn closing_takes_no_time_when_everything_has_left() {
+    let (client, server) = pair();
+    let stream = client.open().await.unwrap();
+    server.accept().await.unwrap();
+    let start = tokio::time::Instant::now();
+    client.close().await;
+    assert_eq!(start.elapsed(), Duration::ZERO);
+    assert!(matches!(server.closed().await, Error::Ended));
+    drop(stream);
+}
