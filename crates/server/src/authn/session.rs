@@ -1,11 +1,13 @@
 //! Sessions and tokens: finding one in a request, and finding its user. One indexed read per request.
 
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use coder_api::headers::{SESSION_COOKIE, SESSION_TOKEN};
 use coder_domain::Timestamp;
+use coder_domain::ids::OrganizationId;
 use coder_domain::key::ApiToken;
-use coder_domain::rbac::{Scopes, Subject};
+use coder_domain::rbac::{OrgRole, Scopes, Subject};
 use coder_domain::secret::Secret;
 use coder_store::sessions::{self, UserSession};
 use coder_store::users::{self, LoginType, UserStatus};
@@ -129,15 +131,19 @@ pub async fn authenticate_from(app: &App, presented: &Presented, origin: Origin)
     })
 }
 
+/// The roles of memberships, as a subject holds them.
+pub fn held_roles<'a>(
+    memberships: impl Iterator<Item = (OrganizationId, &'a [String])>,
+) -> BTreeMap<OrganizationId, BTreeSet<OrgRole>> {
+    let known = |roles: &[String]| roles.iter().filter_map(|role| role.parse().ok()).collect();
+    memberships.map(|(organization, roles)| (organization, known(roles))).collect()
+}
+
 /// Who a token speaks for. Unknown roles, such as those of a newer release, grant nothing.
 fn subject(session: &UserSession) -> Subject {
-    let organizations = session
-        .memberships
-        .iter()
-        .map(|(organization, roles)| {
-            (*organization, roles.iter().filter_map(|role| role.parse().ok()).collect())
-        })
-        .collect();
+    let memberships =
+        session.memberships.iter().map(|(organization, roles)| (*organization, roles.as_slice()));
+    let organizations = held_roles(memberships);
     let site = session.user.site_roles.iter().filter_map(|role| role.parse().ok()).collect();
     let scopes = Scopes::from_stored(&session.key.scopes, &session.key.allow_list);
     Subject { user: session.user.id, site, organizations, scopes }

@@ -47,6 +47,25 @@ on_both_engines! {
         }
     }
 
+    async fn administrators_of_an_organization_do_not_take_the_role_of_each_other(server: TestServer) {
+        let owner = server.owner().await;
+        for round in 0..ROUNDS {
+            let (one, two) = (format!("one{round}"), format!("two{round}"));
+            let (by_one, by_two) = (server.user(&owner, &one, &[]).await, server.user(&owner, &two, &[]).await);
+            let member = |name: &str| format!("organizations/default/members/{name}");
+            for name in [&one, &two] {
+                let roles = json!({ "roles": ["organization-admin"] });
+                assert_eq!(status(&server, &owner, "PUT", format!("{}/roles", member(name)), roles).await, 200);
+            }
+            let take = async |by: &str, name: &str| match round % 2 {
+                0 => status(&server, by, "PUT", format!("{}/roles", member(name)), json!({ "roles": [] })).await,
+                _ => status(&server, by, "DELETE", member(name), Value::Null).await,
+            };
+            let (a, b) = tokio::join!(take(&by_one, &two), take(&by_two, &one));
+            assert!(succeeded(a) != succeeded(b), "round {round}: {a} {b}");
+        }
+    }
+
     async fn a_session_is_ended_by_each_of_two_requests(server: TestServer) {
         let owner = server.owner().await;
         for round in 0..ROUNDS {

@@ -17,7 +17,7 @@ use crate::events::written::write_down;
 use crate::http::params::{Names, Query};
 use crate::http::{Caller, Error, Json, NoContent, Result};
 use crate::provisioning::credentials::revoke;
-use crate::routes::users as accounts;
+use crate::routes::users::{self as accounts, takeover};
 
 /// The RBAC object of the memberships of an organization.
 pub const fn object(organization: OrganizationId) -> Object {
@@ -137,10 +137,12 @@ pub async fn remove(State(app): State<App>, caller: Caller, names: Names) -> Res
     let user = transaction!(app.store, Error, |tx| {
         let organization = named(&app, tx, &caller, &name).await?;
         caller.require(Action::Delete, object(organization.id))?;
-        let (user, member) = find(tx, &caller, organization.id, &user).await?;
-        if user.id == caller.user.id {
+        let (found, _) = find(tx, &caller, organization.id, &user).await?;
+        if found.id == caller.user.id {
             return Err(Error::bad_request("You cannot remove yourself from an organization."));
         }
+        takeover::require_still(tx, &caller, found.id).await?;
+        let (user, member) = find(tx, &caller, organization.id, &user).await?;
         // Removing a membership removes its roles, too.
         super::roles::require_assignable(&caller, organization.id, &member.roles)?;
         store::delete_member(tx, organization.id, user.id).await?;

@@ -84,10 +84,12 @@ pub async fn update(
         let organization = named(&app, tx, &caller, &name).await?;
         caller.require(Action::Update, members::object(organization.id))?;
         takeover::require_unlimited(&caller)?;
-        let (user, member) = members::find(tx, &caller, organization.id, &user).await?;
-        if user.id == caller.user.id {
+        let (found, _) = members::find(tx, &caller, organization.id, &user).await?;
+        if found.id == caller.user.id {
             return Err(Error::bad_request("You cannot change your own organization roles."));
         }
+        takeover::require_still(tx, &caller, found.id).await?;
+        let (user, member) = members::find(tx, &caller, organization.id, &user).await?;
         if let Some(unknown) = roles.iter().find(|role| role.parse::<OrgRole>().is_err()) {
             return Err(Error::bad_request("One or more organization roles are invalid.")
                 .field("roles", format!("unknown organization role {unknown:?}")));

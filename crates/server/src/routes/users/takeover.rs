@@ -5,6 +5,7 @@ use coder_domain::ids::UserId;
 use coder_domain::rbac::may_take_over;
 use coder_store::{Tx, organizations, users};
 
+use crate::authn::session::held_roles;
 use crate::http::{Caller, Error, Result};
 
 /// 403 unless the account is the caller's own, or the caller may assign every role that it has, in every organization.
@@ -31,7 +32,10 @@ pub async fn require_still(tx: &mut Tx, caller: &Caller, user: UserId) -> Result
     let is_same = now.is_some_and(|now| {
         now.site_roles == caller.user.site_roles && now.status != users::UserStatus::Suspended
     });
-    if is_same {
+    let members = organizations::list_memberships(tx, &[caller.user.id]).await?;
+    let held = held_roles(members.iter().map(|member| (member.organization_id, member.roles.as_slice())));
+    let mut relied_on = caller.subject.organizations.iter();
+    if is_same && relied_on.all(|(organization, roles)| held.get(organization) == Some(roles)) {
         return Ok(());
     }
     Err(Error::conflict("Your roles have changed meanwhile. Nothing was done; try again."))
