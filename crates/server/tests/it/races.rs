@@ -6,7 +6,7 @@ use coder_domain::clock::Clock as _;
 use coder_domain::secret::Secret;
 use coder_server::http::origin::Origin;
 use coder_server::routes::keys::create::open_session;
-use coder_store::{sessions, users};
+use coder_store::{sessions, transaction, users};
 use serde_json::{Value, json};
 
 use crate::harness::{TestServer, on_both_engines};
@@ -24,11 +24,13 @@ fn succeeded(status: u16) -> bool {
 
 /// What `PUT /users/{user}/password` changes, without the time for hashing.
 async fn change_password(server: &TestServer, name: &str) {
-    let mut tx = server.app.store.begin().await.unwrap();
-    let user = users::find_by_username(&mut tx, name).await.unwrap().unwrap();
-    users::update_password(&mut tx, user.id, &Secret::new("other"), server.clock.now()).await.unwrap();
-    sessions::delete_others(&mut tx, user.id, "").await.unwrap();
-    tx.commit().await.unwrap();
+    let changed: Result<(), coder_store::Error> = transaction!(server.app.store, coder_store::Error, |tx| {
+        let user = users::find_by_username(tx, name).await?.unwrap();
+        users::update_password(tx, user.id, &Secret::new("other"), server.clock.now()).await?;
+        sessions::delete_others(tx, user.id, "").await?;
+        Ok(())
+    });
+    changed.unwrap();
 }
 
 on_both_engines! {
