@@ -149,7 +149,7 @@ impl Requirement {
             Self::Helm => "run cargo xtask helm, which builds it with Go",
             Self::Podman => "install the packages podman and runc, and run as root",
             Self::DebianRoot => {
-                "run debootstrap --variant=minbase --include=ca-certificates,curl,git,openssh-client bookworm DIR as root, and set \
+                "run debootstrap --variant=minbase --include=ca-certificates,curl,git,openssh-client,wget bookworm DIR as root, and set \
                  CODER_TEST_DEBIAN_ROOT to DIR"
             }
             Self::StaticBinary => {
