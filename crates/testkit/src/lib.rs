@@ -1,6 +1,6 @@
 //! Helpers of tests and benches: waiting for a condition, the replay of a corpus, and with the feature `server` a server on
 //! loopback, a scripted daemon, faulty streams, a proxy that disconnects, random numbers with a seed, the load driver, and with the feature
-//! `kubernetes` a cluster.
+//! `kubernetes` a cluster, and with `podman` containers.
 //! It is only a dev-dependency, or a program of its own.
 
 pub mod corpus;
@@ -12,6 +12,8 @@ pub mod kubernetes;
 pub mod load;
 #[cfg(feature = "server")]
 pub mod older;
+#[cfg(feature = "podman")]
+pub mod podman;
 #[cfg(feature = "server")]
 pub mod proxy;
 #[cfg(feature = "server")]

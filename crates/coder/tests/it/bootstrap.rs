@@ -3,27 +3,17 @@
 
 use std::io::Write as _;
 use std::path::Path;
-use std::process::{Command, Output, Stdio};
+use std::process::Command;
 use std::time::Duration;
 
 use coder_api::resources::AgentStatus;
 use coder_requirements::require;
+use coder_testkit::podman::Podman;
 use coder_testkit::server::{TestServer, settings};
 use coder_testkit::tailnet::new_workspace;
 use coder_testkit::wait::{poll_until, poll_within};
 
 use crate::program::Home;
-
-/// For kernels and containers that do not let processes raise their limits.
-const CONFIGURATION: &str = "\
-[engine]
-runtime = \"runc\"
-cgroup_manager = \"cgroupfs\"
-events_logger = \"none\"
-[containers]
-default_ulimits = [\"nofile=1024:1024\", \"nproc=4000:4000\"]
-netns = \"host\"
-";
 
 /// How long an agent may take to connect: its container installs what it needs.
 const CONNECT_LIMIT: Duration = Duration::from_secs(120);
@@ -32,56 +22,16 @@ const CONNECT_LIMIT: Duration = Duration::from_secs(120);
 const NO_CURL: &str = "--volume=/dev/null:/usr/bin/curl";
 const NO_WGET: &str = "--volume=/dev/null:/usr/bin/wget";
 
-/// podman with storage of its own, and one image of a minimal Debian.
-struct Podman(tempfile::TempDir);
+/// The image that all containers are started from.
+const IMAGE: &str = "localhost/debian:test";
 
-impl Podman {
-    fn with_debian(root: &Path) -> Self {
-        let podman = Self(tempfile::tempdir().unwrap());
-        std::fs::write(podman.0.path().join("containers.conf"), CONFIGURATION).unwrap();
-        let archive = podman.0.path().join("debian.tar");
-        let mut tar = Command::new("tar");
-        tar.arg("-C").arg(root).arg("-cf").arg(&archive).args([
-            "--exclude=./proc/*",
-            "--exclude=./sys/*",
-            ".",
-        ]);
-        assert!(tar.status().unwrap().success());
-        podman.success(&["import", archive.to_str().unwrap(), "localhost/debian:test"]);
-        std::fs::remove_file(archive).unwrap();
-        podman
-    }
-
-    fn output(&self, arguments: &[&str]) -> Output {
-        let path = |name: &str| self.0.path().join(name);
-        let mut command = Command::new("podman");
-        command.env("CONTAINERS_CONF", path("containers.conf")).args(["--storage-driver", "vfs"]);
-        command.arg("--root").arg(path("root")).arg("--runroot").arg(path("run"));
-        command.arg("--tmpdir").arg(path("tmp")).args(arguments).stdin(Stdio::null());
-        command.output().unwrap()
-    }
-
-    #[track_caller]
-    fn success(&self, arguments: &[&str]) -> String {
-        let output = self.output(arguments);
-        let error = String::from_utf8_lossy(&output.stderr);
-        assert!(output.status.success(), "podman {arguments:?}: {}: {error}", output.status);
-        String::from_utf8(output.stdout).unwrap()
-    }
-
-    /// What a container wrote so far, to both streams.
-    fn logs(&self, container: &str) -> String {
-        let output = self.output(&["logs", container]);
-        [output.stdout, output.stderr].map(|bytes| String::from_utf8_lossy(&bytes).into_owned()).concat()
-    }
-}
-
-impl Drop for Podman {
-    fn drop(&mut self) {
-        // Containers first: their mounts are in the directory.
-        let _ = self.output(&["rm", "--all", "--force", "--time", "0"]);
-        let _ = self.output(&["rmi", "--all", "--force"]);
-    }
+fn import_debian(podman: &Podman, root: &Path) {
+    let archive = podman.directory().join("debian.tar");
+    let mut tar = Command::new("tar");
+    tar.arg("-C").arg(root).arg("-cf").arg(&archive).args(["--exclude=./proc/*", "--exclude=./sys/*", "."]);
+    assert!(tar.status().unwrap().success());
+    podman.run(&["import", archive.to_str().unwrap(), IMAGE]);
+    std::fs::remove_file(archive).unwrap();
 }
 
 /// One container.
@@ -138,7 +88,8 @@ async fn agent_starts_in_containers_of_all_kinds() {
     require!(Podman);
     let debian = require!(directory DebianRoot);
     let binary = require!(program StaticBinary);
-    let podman = Podman::with_debian(&debian);
+    let podman = Podman::in_new_directory();
+    import_debian(&podman, &debian);
     let mut config = settings();
     config.executable = Some(binary);
     let server = TestServer::start_with(config, coder_store::testing::sqlite()).await.unwrap();
@@ -148,7 +99,7 @@ async fn agent_starts_in_containers_of_all_kinds() {
     );
     let script = script.unwrap().replace("${ACCESS_URL}", &format!("{}/", server.url()));
     let script = script.replace("${AUTH_TYPE}", "token");
-    let file = podman.0.path().join("init.sh");
+    let file = podman.directory().join("init.sh");
     std::fs::File::create(&file).unwrap().write_all(script.as_bytes()).unwrap();
     std::fs::set_permissions(&file, std::os::unix::fs::PermissionsExt::from_mode(0o644)).unwrap();
     let volume = format!("--volume={}:/init.sh:ro", file.display());
@@ -162,8 +113,7 @@ async fn agent_starts_in_containers_of_all_kinds() {
         let container = format!("--name={name}");
         let token = format!("--env=CODER_AGENT_TOKEN={}", token.expose());
         let run = ["run", "--detach", &container, &token, &volume];
-        podman
-            .success(&[&run[..], trial.options, &["localhost/debian:test", "/bin/sh", "/init.sh"]].concat());
+        podman.run(&[&run[..], trial.options, &[IMAGE, "/bin/sh", "/init.sh"]].concat());
         if let Some(words) = trial.refusal {
             poll_until("the script says why the agent cannot start", async || {
                 podman.logs(name).contains(words).then_some(())
@@ -188,7 +138,7 @@ async fn agent_starts_in_containers_of_all_kinds() {
                 podman.logs(name)
             );
         }
-        podman.success(&["rm", "--force", "--time", "0", name]);
+        podman.run(&["rm", "--force", "--time", "0", name]);
     }
     server.stop().await.unwrap();
 }

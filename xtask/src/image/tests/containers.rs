@@ -4,8 +4,8 @@ use std::net::TcpListener;
 use std::path::{Path, PathBuf};
 
 use coder_requirements::require;
+use coder_testkit::podman::Podman;
 
-use super::podman::Podman;
 use super::{Parts, recipe, write};
 
 /// A template without any provider that must be downloaded.
@@ -42,7 +42,7 @@ fn a_server_a_daemon_and_a_build_run_in_the_images() {
     let binary = require!(program StaticBinary);
     let debian = require!(directory DebianRoot);
     let terraform = require!(program Terraform);
-    let podman = Podman::new();
+    let podman = Podman::in_new_directory();
     let parts = real_parts(podman.directory(), binary, debian, terraform);
     for name in ["coder", "coder-provisioner"] {
         let archive = write(&recipe(name), &parts).unwrap();

@@ -1,7 +1,6 @@
 //! Layers and archives; and the images started by podman.
 
 mod containers;
-mod podman;
 
 use std::collections::BTreeMap;
 use std::fs::Permissions;
