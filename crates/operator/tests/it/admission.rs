@@ -1,11 +1,15 @@
 //! What the API server itself accepts and refuses.
 
+use std::path::Path;
+
 use kube::Api;
 use kube::api::{Patch, PatchParams, PostParams};
 use kube::core::{ApiResource, DynamicObject, GroupVersionKind};
 use serde_json::{Value, json};
 
-use coder_testkit::kubernetes::{Cluster, cluster};
+use coder_testkit::kubernetes::{Cluster, apply, cluster, documents};
+
+use crate::charts::dry_run;
 
 async fn create(
     cluster: &Cluster,
@@ -131,12 +135,47 @@ async fn the_examples_are_accepted() {
     let Some(cluster) = cluster() else { return };
     let namespace = cluster.namespace().await;
     let admin = cluster.admin().await;
-    for name in ["pool", "official", "key", "server"] {
-        for mut object in
-            coder_testkit::kubernetes::documents(&format!("../examples/kubernetes/operator/{name}.yaml"))
-        {
+    let examples = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../examples/kubernetes/operator");
+    let mut kinds = Vec::new();
+    for example in std::fs::read_dir(examples).unwrap() {
+        let name = example.unwrap().file_name().into_string().unwrap();
+        for mut object in documents(&format!("../examples/kubernetes/operator/{name}")) {
             object["metadata"]["namespace"] = json!(namespace);
-            coder_testkit::kubernetes::apply(&admin, object).await;
+            kinds.push(apply(&admin, object).await.types.unwrap().kind);
         }
+    }
+    kinds.sort();
+    assert_eq!(kinds, ["CoderControlPlane", "CoderProvisioner", "CoderProvisioner", "CoderProvisioner"]);
+}
+
+/// The whole manifests among the blocks of YAML in a page.
+fn manifests(page: &str) -> Vec<Value> {
+    let page = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../docs/operators").join(page);
+    let text = std::fs::read_to_string(page).unwrap();
+    let blocks = text.split("```yaml\n").skip(1).map(|rest| rest.split_once("```").unwrap().0);
+    let objects = blocks.map(|block| serde_saphyr::from_str::<Value>(block).unwrap());
+    objects.filter(|object| object["kind"].is_string()).collect()
+}
+
+#[tokio::test]
+async fn the_manifests_of_the_operator_and_of_its_documentation_are_accepted() {
+    let Some(cluster) = cluster() else { return };
+    let (admin, namespace) = (cluster.admin().await, cluster.namespace().await);
+    let mut objects = [documents("operator/deployment.yaml"), documents("operator/rbac.yaml")].concat();
+    for mut object in manifests("operator.md") {
+        // KEDA's definitions are not in this cluster.
+        if object["kind"] != "ScaledObject" {
+            object["metadata"]["namespace"] = json!(namespace);
+            objects.push(object);
+        }
+    }
+    let kinds: Vec<_> = objects.iter().map(|object| object["kind"].as_str().unwrap()).collect();
+    for kind in
+        ["Deployment", "ClusterRole", "CoderProvisioner", "CoderControlPlane", "HorizontalPodAutoscaler"]
+    {
+        assert!(kinds.contains(&kind), "no {kind}: {kinds:?}");
+    }
+    for object in &objects {
+        dry_run(&admin, object).await.unwrap_or_else(|error| panic!("{error}: {object}"));
     }
 }

@@ -5,9 +5,9 @@ use std::path::{Path, PathBuf};
 
 use coder_testkit::kubernetes::{apply, cluster, rendered};
 use k8s_openapi::api::core::v1::Pod;
-use kube::Api;
 use kube::api::{ListParams, Patch, PatchParams};
 use kube::core::{ApiResource, DynamicObject, GroupVersionKind};
+use kube::{Api, Client};
 use serde_json::{Value, json};
 
 /// Groups whose definitions are not in this cluster.
@@ -48,6 +48,22 @@ fn group(object: &Value) -> &str {
     object["apiVersion"].as_str().unwrap().split_once('/').map_or("", |(group, _)| group)
 }
 
+/// Whether the API server would take an object. Unknown fields are errors, and nothing is kept.
+pub(crate) async fn dry_run(admin: &Client, object: &Value) -> kube::Result<()> {
+    let version = object["apiVersion"].as_str().unwrap();
+    let (group, version) = version.split_once('/').unwrap_or(("", version));
+    let kind = object["kind"].as_str().unwrap();
+    let resource = ApiResource::from_gvk(&GroupVersionKind::gvk(group, version, kind));
+    let api: Api<DynamicObject> = match object["metadata"]["namespace"].as_str() {
+        None => Api::all_with(admin.clone(), &resource),
+        Some(namespace) => Api::namespaced_with(admin.clone(), namespace, &resource),
+    };
+    let parameters = PatchParams::apply("dry-run").validation_strict().dry_run();
+    api.patch(object["metadata"]["name"].as_str().unwrap(), &parameters, &Patch::Apply(object))
+        .await
+        .map(drop)
+}
+
 #[tokio::test]
 async fn the_api_server_accepts_everything_that_the_charts_render() {
     let Some(cluster) = cluster() else { return };
@@ -61,19 +77,8 @@ async fn the_api_server_accepts_everything_that_the_charts_render() {
             if ABSENT.contains(&group(&object)) {
                 continue;
             }
-            let (_, version) = object["apiVersion"].as_str().unwrap().rsplit_once('/').unwrap_or(("", "v1"));
-            let kind = object["kind"].as_str().unwrap();
-            let resource = ApiResource::from_gvk(&GroupVersionKind::gvk(group(&object), version, kind));
-            let api: Api<DynamicObject> = if CLUSTER_WIDE.contains(&kind) {
-                Api::all_with(admin.clone(), &resource)
-            } else {
-                Api::namespaced_with(admin.clone(), &namespace, &resource)
-            };
-            // Unknown fields are errors, and nothing is kept.
-            let parameters = PatchParams::apply("charts").validation_strict().dry_run();
-            let name = object["metadata"]["name"].as_str().unwrap();
-            if let Err(error) = api.patch(name, &parameters, &Patch::Apply(&object)).await {
-                panic!("{}: {kind} {name}: {error}", file.display());
+            if let Err(error) = dry_run(&admin, &object).await {
+                panic!("{}: {error}: {object}", file.display());
             }
             accepted += 1;
         }

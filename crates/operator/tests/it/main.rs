@@ -12,6 +12,7 @@ mod gateway;
 mod horizontal;
 mod keda;
 mod keys;
+mod kubectl;
 mod kubelet;
 mod lives;
 mod names;
