@@ -58,6 +58,22 @@ async fn a_pool_gets_its_objects_and_its_daemons_join_with_the_tags_of_the_key()
     world.stop().await;
 }
 
+/// The sample of the official operator has this tag. It says what a server adds to every key and to every job.
+#[tokio::test]
+async fn a_pool_with_only_the_scope_of_its_organization_takes_jobs_without_tags() {
+    let Some(world) = World::start().await else { return };
+    let spec = json!({"tags": {"scope": "organization"}, "autoscaling": {"maxReplicas": 2}});
+    world.pool("linux", spec).await;
+    world.until_condition("linux", "DeploymentReady", "True", "ScaledToZero").await;
+    world.queue(1, &[]).await;
+    world.eventually("the job runs", async || world.jobs.running() == 1).await;
+    assert_eq!(world.status("linux").await.desired_replicas, 1);
+    world.jobs.finish(1);
+    world.eventually("the job ends", async || world.jobs.finished() == 1).await;
+    assert_eq!(world.keys().await.len(), 1);
+    world.stop().await;
+}
+
 async fn status_reason(world: &World, kind: &str) -> String {
     let status = world
         .until("linux", kind, |status| {
@@ -97,6 +113,10 @@ async fn edited_and_deleted_objects_are_repaired() {
     world.deployments().patch("provisioner-linux", &PatchParams::default(), &edit).await.unwrap();
     let edit = Patch::Merge(json!({"rules": []}));
     roles.patch("provisioner-linux", &PatchParams::default(), &edit).await.unwrap();
+    let edit = Patch::Merge(json!({"subjects": []}));
+    bindings.patch("provisioner-linux", &PatchParams::default(), &edit).await.unwrap();
+    let edit = Patch::Merge(json!({"metadata": {"labels": {"app.kubernetes.io/name": "other"}}}));
+    accounts.patch("linux-provisioner", &PatchParams::default(), &edit).await.unwrap();
     world
         .eventually("the edits are undone", async || {
             let spec = world
@@ -104,11 +124,16 @@ async fn edited_and_deleted_objects_are_repaired() {
                 .await
                 .and_then(|deployment: Deployment| deployment.spec);
             let rules = roles.get("provisioner-linux").await.unwrap().rules.unwrap_or_default();
+            let binding = bindings.get("provisioner-linux").await.unwrap();
+            let subjects = binding.subjects.unwrap_or_default();
+            let account = accounts.get("linux-provisioner").await.unwrap();
             spec.is_some_and(|spec| {
                 spec.replicas == Some(1)
                     && spec.template.spec.unwrap().service_account_name.as_deref()
                         == Some("linux-provisioner")
             }) && !rules.is_empty()
+                && subjects.iter().any(|subject| subject.name == "linux-provisioner")
+                && account.labels()["app.kubernetes.io/name"] == "coder-provisioner"
         })
         .await;
     world.stop().await;
