@@ -39,12 +39,9 @@ fn floats(args: &Args<'_>) -> Result<(f64, f64)> {
     }
 }
 
-/// A float as a fraction from a half up to one, and a power of two.
+/// A finite float, which is not zero, as a fraction from a half up to one, and a power of two.
 fn split(value: f64) -> (f64, i32) {
     const SUBNORMAL: f64 = (1u64 << 54) as f64;
-    if value == 0.0 || !value.is_finite() {
-        return (value, 0);
-    }
     if value.is_subnormal() {
         let (fraction, exponent) = split(value * SUBNORMAL);
         return (fraction, exponent - 54);
@@ -90,8 +87,7 @@ fn logarithm(value: f64) -> f64 {
 /// A power, whole exponents by squaring as Go does it. Others depend in their last digit on the processor that Terraform
 /// runs on.
 fn power(base: f64, exponent: f64) -> f64 {
-    let special = base == 0.0 || base == 1.0 || !base.is_finite() || !exponent.is_finite();
-    if special || exponent == 0.0 || exponent == 1.0 || exponent.abs() >= 2f64.powi(63) {
+    if base == 0.0 || !base.is_finite() || !exponent.is_finite() || exponent.abs() >= 2f64.powi(63) {
         return base.powf(exponent);
     }
     if exponent.abs() == 0.5 {
@@ -101,7 +97,7 @@ fn power(base: f64, exponent: f64) -> f64 {
     if rest != 0.0 && base < 0.0 {
         return f64::NAN;
     }
-    let (mut result, mut twos) = (1.0, 0i64);
+    let (mut result, mut twos) = (1.0, 0);
     if rest != 0.0 {
         if rest > 0.5 {
             rest -= 1.0;
@@ -111,10 +107,10 @@ fn power(base: f64, exponent: f64) -> f64 {
     }
     #[expect(clippy::cast_possible_truncation, reason = "it is whole and below 2^63")]
     let mut left = whole as i64;
-    let (mut factor, factor_twos) = split(base);
-    let mut factor_twos = i64::from(factor_twos);
+    let (mut factor, mut factor_twos) = split(base);
     while left != 0 {
         if factor_twos.abs() > 1 << 12 {
+            // The result is beyond all floats.
             twos += factor_twos;
             break;
         }
@@ -137,9 +133,9 @@ fn power(base: f64, exponent: f64) -> f64 {
 }
 
 /// `value * 2^twos`, rounded once.
-fn scaled(value: f64, twos: i64) -> f64 {
+fn scaled(value: f64, twos: i32) -> f64 {
     let (fraction, exponent) = split(value);
-    let exponent = i32::try_from(i64::from(exponent) + twos).unwrap_or(if twos < 0 { -5000 } else { 5000 });
+    let exponent = exponent + twos;
     // As far as the smallest normal number exactly, and from there in one step.
     let normal = exponent.clamp(-1021, 1024);
     let rest = (exponent - normal).clamp(-200, 200);
