@@ -21,6 +21,8 @@ mod json;
 mod module;
 mod number;
 mod parameters;
+#[cfg(test)]
+mod random;
 mod reference;
 pub mod syntax;
 mod tags;
