@@ -56,6 +56,12 @@ impl Budget {
         left.map(drop).ok_or(EvalError::Exhausted)
     }
 
+    /// The work that is done.
+    #[cfg(test)]
+    pub(crate) const fn spent(&self) -> u64 {
+        MAX_WORK - self.work.get()
+    }
+
     /// Runs something one level deeper.
     pub(crate) fn deeper<T>(&self, run: impl FnOnce() -> Result<T>) -> Result<T> {
         let left = self.depth.get().checked_sub(1).ok_or(EvalError::Exhausted)?;

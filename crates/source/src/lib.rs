@@ -11,6 +11,8 @@
 
 mod archive;
 mod budget;
+#[cfg(test)]
+mod charges;
 mod constant;
 mod constraint;
 mod eval;
