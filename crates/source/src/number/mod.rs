@@ -215,10 +215,12 @@ impl Number {
         };
         let top = i64::from(*exponent).saturating_add_unsigned(mantissa.bits());
         // Below the smallest normal number there is a bit less for each power of two.
-        let bits = u32::try_from(53 + (top + 1021).min(0)).unwrap_or(0);
-        if bits == 0 {
-            return Some(sign * 0.0);
-        }
+        let bits = match u32::try_from(53 + (top + 1021).min(0)) {
+            // Between a half of the smallest number and all of it.
+            Ok(0) if **mantissa > BigUint::ZERO + 1u32 => return Some(sign * f64::from_bits(1)),
+            Ok(0) | Err(_) => return Some(sign * 0.0),
+            Ok(bits) => bits,
+        };
         let near = Self::rounded(false, (**mantissa).clone(), (*exponent).into(), bits, false).ok()?;
         let Size::Finite { mantissa, exponent } = near.size else { return None };
         let digits = mantissa.iter_u64_digits().next().unwrap_or(0);
@@ -475,5 +477,7 @@ impl From<i64> for Number {
     }
 }
 
+#[cfg(test)]
+mod floats;
 #[cfg(test)]
 mod tests;
