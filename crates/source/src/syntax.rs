@@ -256,7 +256,9 @@ fn scan(text: &[u8]) -> Scan {
                             Frame::Object { state, known, keys } => {
                                 if let KeyState::Key { start } = *state {
                                     let key = text[start..at].trim_ascii_end();
-                                    let before = known.entry(key).or_default();
+                                    let quoted =
+                                        key.strip_prefix(b"\"").and_then(|key| key.strip_suffix(b"\""));
+                                    let before = known.entry(quoted.unwrap_or(key)).or_default();
                                     if *before > 0 {
                                         let end = start + key.len();
                                         found.repeated.push(RepeatedKey { start, end, times: *before });
@@ -316,6 +318,8 @@ fn heredoc(behind: &[u8]) -> Option<(&[u8], usize)> {
 }
 
 #[cfg(test)]
+mod sources;
+#[cfg(test)]
 mod tests {
     use super::*;
 
@@ -339,7 +343,7 @@ mod tests {
         let key = |key: &str, times: usize| (key.to_owned(), times);
         for (text, expected) in [
             ("a = { x = 1, y = 2, x = 3, x = 4 }", vec![key("x", 1), key("x", 2)]),
-            ("a = {\n x = 1\n \"x\" = 2\n x : 3\n}\n", vec![key("x", 1)]),
+            ("a = {\n x = 1\n \"x\" = 2\n x : 3\n}\n", vec![key("\"x\"", 1), key("x", 2)]),
             ("a = { (var.k) = 1\n (var.k) = 2 }", vec![key("(var.k)", 1)]),
             ("a = [{ x = { z = 1, z = 2 } }, { x = 1 }]", vec![key("z", 1)]),
             ("a = f({ x = 1 }, \"${ { x = 1, x = 2 }.x }\")", vec![key("x", 1)]),

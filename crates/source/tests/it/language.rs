@@ -66,6 +66,7 @@ fn steps_into_values() {
     ok("jsonencode(null[*])", "[]");
     ok("{ a = { b = 5 } }.a.b", "5");
     ok("jsonencode({ a = 1, \"b\" = 2, a = 3, \"b\" = 4 })", "{\"a\":3,\"b\":4}");
+    ok("jsonencode({ a = 1, \"a\" = 2, a = 3, \"a\" = 4 })", "{\"a\":4}");
     wrong("local.list[3]");
     wrong("local.list[-1]");
     wrong("local.map.z");
@@ -134,9 +135,65 @@ fn variables_are_converted_to_their_type() {
             "[1, {}, {}]",
             r#"["1",{"a":"d"},{"a":"e"}]"#,
         ),
+        ("list", r#"[1, "a"]"#, r#"["1","a"]"#),
+        ("set", r#"["b", 1]"#, r#"["1","b"]"#),
+        ("map", r#"{ a = 1, b = "x" }"#, r#"{"a":"1","b":"x"}"#),
+        ("list()", r#"[1, "a"]"#, r#"["1","a"]"#),
+        (r#""number""#, r#""5""#, "5"),
+        (r#""string""#, "5", r#""5""#),
+        ("(bool)", r#""false""#, "false"),
+        ("unheard", "[1, true]", "[1,true]"),
+        ("unheard(string)", "[1, true]", "[1,true]"),
+        ("object(string)", "[1, true]", "[1,true]"),
+        ("tuple(string)", "[1, true]", "[1,true]"),
+        ("tuple([])", "[]", "[]"),
+        ("object({})", "{ a = 1 }", "{}"),
+        (
+            r#"object({ "a b" = string, c = bool })"#,
+            r#"{ "a b" = 1, c = "true" }"#,
+            r#"{"a b":"1","c":true}"#,
+        ),
+        (
+            "object({ a = optional(list(object({ b = optional(number, 2) }))) })",
+            "{ a = [{}] }",
+            r#"{"a":[{"b":2}]}"#,
+        ),
+        ("object({ a = optional(object({ b = optional(number, 2) }), {}) })", "{}", r#"{"a":{"b":2}}"#),
+        ("object({ a = optional(object({ b = optional(number, 2) })) })", "{ a = null }", r#"{"a":null}"#),
+        (
+            "map(object({ a = optional(number, 3) }))",
+            "{ x = { a = null }, y = { a = 1 } }",
+            r#"{"x":{"a":3},"y":{"a":1}}"#,
+        ),
+        ("list(map(object({ a = optional(number, 3) })))", "[{ x = {} }]", r#"[{"x":{"a":3}}]"#),
+        ("tuple([object({ a = optional(number, 1) }), number])", r#"[{}, "2"]"#, r#"[{"a":1},2]"#),
+        ("object({ a = optional(string, \"d\") })", "null", "null"),
+        ("object({ a = optional(any, \"d\") })", "{ a = [1] }", r#"{"a":[1]}"#),
+        ("any", r#"{ a = [1, "x"], b = null }"#, r#"{"a":[1,"x"],"b":null}"#),
     ] {
         let lines = format!("variable \"v\" {{\n  type = {constraint}\n  default = {default}\n}}");
         assert_eq!(value(&lines, "jsonencode(var.v)").as_deref(), Ok(expected), "{constraint}");
+    }
+    for (constraint, default) in [
+        ("number", r#""x""#),
+        ("number", "true"),
+        ("bool", "1"),
+        ("string", "[]"),
+        ("list(number)", r#"["x"]"#),
+        ("set(string)", "{}"),
+        ("map(string)", "[]"),
+        ("tuple([string])", "[]"),
+        ("tuple([string])", "[1, 2]"),
+        ("tuple([string])", r#"toset(["a"])"#),
+        ("object({ a = string })", "{}"),
+        ("object({ a = string })", "[]"),
+        ("object({ a = optional(number, \"x\") })", "{}"),
+    ] {
+        let lines = format!("variable \"v\" {{\n  type = {constraint}\n  default = {default}\n}}");
+        match value(&lines, "jsonencode(var.v)") {
+            Err(Reason::Failed(why)) => assert!(why.contains("the value of var.v: "), "{constraint}: {why}"),
+            other => panic!("{constraint}: {other:?}"),
+        }
     }
 }
 
@@ -151,5 +208,54 @@ fn elements_of_unknown_values_are_unknown() {
     ] {
         let reason = value("", expression).unwrap_err();
         assert!(matches!(reason, Reason::Unknown(_)), "{expression}: {reason:?}");
+    }
+}
+
+#[test]
+fn the_other_branch_of_a_condition_counts_only_by_its_type() {
+    ok("jsonencode(true ? 1 : tostring(5))", "\"1\"");
+    ok("true ? 1 : nosuch()", "1");
+    ok("false ? 1 + \"x\" : 2", "2");
+    ok("jsonencode(true ? null : [1])", "null");
+    ok("jsonencode(true ? [] : [\"a\"])", "[]");
+    wrong("true ? [1] : { a = 1 }");
+    let lines = "variable \"later\" {}\n";
+    assert_eq!(value(lines, "jsonencode(true ? 1 : var.later)").as_deref(), Ok("1"));
+    assert!(matches!(value(lines, "true ? var.later : 1"), Err(Reason::Unknown(_))));
+    assert!(matches!(value(lines, "var.later ? 1 : 2"), Err(Reason::Unknown(_))));
+}
+
+#[test]
+fn what_decides_alone_need_not_know_the_other_operand() {
+    let lines = "variable \"later\" {}\n";
+    for (expression, expected) in [
+        ("var.later && false", Some("false")),
+        ("var.later || true", Some("true")),
+        ("false && var.later", Some("false")),
+        ("true || var.later", Some("true")),
+        ("var.later && true", None),
+        ("var.later || false", None),
+        ("true && var.later", None),
+        ("false || var.later", None),
+        ("var.later == 1", None),
+        ("can(var.later)", None),
+        ("contains([1, 2], var.later)", None),
+        ("length([var.later])", Some("1")),
+        ("flatten([[1], var.later])[0]", None),
+        ("coalesce(var.later, 1)", None),
+        ("\"${var.later}\"", None),
+        ("[for x in var.later : x][0]", None),
+        ("{ a = 1, b = var.later }.a", Some("1")),
+        ("[1, 2][var.later]", None),
+        ("toset([1, var.later])", None),
+        ("jsonencode([var.later])", None),
+        ("merge({ a = 1 }, var.later).a", None),
+        ("upper(var.later)", None),
+    ] {
+        match (value(lines, expression), expected) {
+            (Ok(found), Some(expected)) => assert_eq!(found, expected, "{expression}"),
+            (Err(Reason::Unknown(why)), None) => assert!(why.contains("var.later"), "{expression}: {why}"),
+            (other, _) => panic!("{expression}: {other:?}"),
+        }
     }
 }
