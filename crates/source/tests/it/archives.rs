@@ -112,3 +112,100 @@ fn zips_are_bounded_in_entries() {
         assert!(matches!(refused, Err(ReadError::TooManyEntries(10_000))), "{count}");
     }
 }
+
+#[test]
+fn files_have_one_mebibyte_each_and_eight_together() {
+    let full = "#".repeat(1 << 20);
+    let one = Template::read(&tar(&[("main.tf", &full)]), "application/x-tar");
+    assert!(one.is_ok());
+    let names: Vec<_> = (0..8).map(|n| format!("{n}.tf")).collect();
+    let mut files: Vec<_> = names.iter().map(|name| (name.as_str(), full.as_str())).collect();
+    assert!(Template::read(&tar(&files), "application/tar").is_ok());
+    files.push(("z.tf", "#"));
+    assert!(
+        matches!(Template::read(&tar(&files), "application/tar"), Err(ReadError::TooLarge(name)) if name == "z.tf")
+    );
+}
+
+#[test]
+fn other_files_are_kept_up_to_eight_mebibytes() {
+    let known = |path: &str, files: &[(&str, &str)]| {
+        let main = module("", &format!("a = filemd5(\"{path}\")\nb = fileexists(\"{path}\")"));
+        let files: Vec<_> = [("main.tf", main.as_str())].into_iter().chain(files.iter().copied()).collect();
+        match template(&files).workspace_tags(&Inputs::default()) {
+            Ok(found) => found["b"] == "true",
+            Err(errors) => {
+                assert_eq!(errors.len(), 1, "{errors:?}");
+                assert!(errors[0].to_string().contains("too large to be read"), "{errors:?}");
+                false
+            }
+        }
+    };
+    let full = "x".repeat(1 << 20);
+    let longer = "x".repeat((1 << 20) + 1);
+    assert!(known("a.sh", &[("a.sh", &full)]));
+    assert!(!known("a.sh", &[("a.sh", &longer)]));
+    // A file without content leaves room for others.
+    assert!(known("b.sh", &[("a.sh", &longer), ("b.sh", &full)]));
+    let names: Vec<_> = (0..8).map(|n| format!("d/{n}.sh")).collect();
+    let mut files: Vec<_> = names.iter().map(|name| (name.as_str(), full.as_str())).collect();
+    assert!(known("d/7.sh", &files));
+    files.extend([("d/8.sh", "x"), ("d/9.sh", "")]);
+    assert!(known("d/0.sh", &files) && !known("d/8.sh", &files) && known("d/9.sh", &files));
+}
+
+#[test]
+fn only_files_of_an_archive_count() {
+    let mut archive = tar::Builder::new(Vec::new());
+    let main =
+        module("", "a = fileexists(\"link\")\nb = fileexists(\"dir.tf\")\nc = fileexists(\"x\\\\y.tf\")");
+    for (name, kind, content) in [
+        ("main.tf", tar::EntryType::Regular, main.as_bytes()),
+        ("x\\y.tf", tar::EntryType::Regular, b"{"),
+        ("dir.tf", tar::EntryType::Directory, b""),
+        ("link", tar::EntryType::Symlink, b""),
+    ] {
+        let mut header = tar::Header::new_gnu();
+        header.set_size(content.len() as u64);
+        header.set_mode(0o644);
+        header.set_entry_type(kind);
+        if kind == tar::EntryType::Symlink {
+            header.set_link_name("main.tf").unwrap();
+        }
+        archive.append_data(&mut header, name, content).unwrap();
+    }
+    let mut zip = zip::ZipWriter::new(Cursor::new(Vec::new()));
+    let options = zip::write::SimpleFileOptions::default();
+    zip.add_directory("dir.tf", options).unwrap();
+    zip.start_file("x\\y.tf", options).unwrap();
+    zip.start_file("main.tf", options).unwrap();
+    zip.write_all(main.as_bytes()).unwrap();
+    for (bytes, kind) in [
+        (archive.into_inner().unwrap(), "application/x-tar"),
+        (zip.finish().unwrap().into_inner(), "application/x-zip-compressed"),
+    ] {
+        let found = Template::read(&bytes, kind).unwrap();
+        assert_eq!(found.invalid_files(), [] as [String; 0], "{kind}");
+        let expected = [("a", "false"), ("b", "false"), ("c", "true")];
+        assert_eq!(found.workspace_tags(&Inputs::default()), Ok(map(&expected)), "{kind}");
+    }
+}
+
+#[test]
+fn only_certain_values_files_are_read() {
+    for (name, expected) in [
+        ("terraform.tfvars", "given"),
+        ("terraform.tfvars.json", "given"),
+        ("a.auto.tfvars", "given"),
+        ("a.auto.tfvars.json", "given"),
+        ("a.tfvars", "default"),
+        ("a.tfvars.json", "default"),
+        ("auto.tfvars", "default"),
+        ("sub/terraform.tfvars", "default"),
+    ] {
+        let content = if name.ends_with(".json") { r#"{"v":"given"}"# } else { "v = \"given\"" };
+        let main = module("variable \"v\" {\n  default = \"default\"\n}\n", "a = var.v");
+        let found = template(&[("main.tf", &main), (name, content)]);
+        assert_eq!(found.workspace_tags(&Inputs::default()), Ok(map(&[("a", expected)])), "{name}");
+    }
+}

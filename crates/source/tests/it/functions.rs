@@ -145,6 +145,7 @@ fn encodings_and_digests() {
         ("yamldecode(\"a: &x 1\\nb: *x\").b", "1"),
         ("yamldecode(\"a: 1\\nb: [x, 'yes']\\nc:\\n  d: true\").c.d", "true"),
         ("jsonencode(yamldecode(\"- 1\\n- '1'\\n- ~\\n- 1.5\\n- text\"))", "[1,\"1\",null,1.5,\"text\"]"),
+        ("yamlencode(\"a\\u2028b\")", "\"a\\Lb\"\n"),
         ("yamlencode({ a = [1, { b = \"c\" }], d = {} })", "\"a\":\n- 1\n- \"b\": \"c\"\n\"d\": {}\n"),
         ("csvdecode(\"a,b\\n1,\\\"x,y\\\"\\n\")[0].b", "x,y"),
         ("urlencode(\"a b/ü\")", "a+b%2F%C3%BC"),
@@ -188,11 +189,13 @@ fn addresses_and_dates() {
         ),
         ("formatdate(\"h'h'mm AA\", \"2018-01-02T03:04:05Z\")", "3h04 AM"),
         ("timestamp()", "1970-01-01T00:00:00Z"),
+        ("timecmp(\"9999-12-29T23:59:59Z\", \"2020-01-01T00:00:00Z\")", "1"),
     ]);
     all_wrong(&[
         "cidrhost(\"10.0.0.0/30\", 9)",
         "cidrsubnet(\"10.0.0.0/30\", 1, 2)",
         "timeadd(\"x\", \"1h\")",
+        "timecmp(\"9999-12-32T00:00:00Z\", \"2020-01-01T00:00:00Z\")",
         "formatdate(\"Q\", \"2018-01-02T03:04:05Z\")",
     ]);
 }
@@ -221,6 +224,12 @@ fn unavailable_functions_are_not_reported_as_errors() {
         "format(\"%99999d\", 1)",
         "tonumber(\"1e2000\") * tonumber(\"1e2000\")",
         "textencodebase64(\"x\", \"windows-1252\")",
+        "fileset(\".\", \"../*\")",
+        "fileset(\".\", \"a/..\")",
+        "timecmp(\"9999-12-31T23:59:59Z\", \"9999-12-31T23:59:59Z\")",
+        "timecmp(\"9999-12-30T00:00:00Z\", \"2020-01-01T00:00:00Z\")",
+        "yamlencode(\"a\\nb\\u2028c\")",
+        "yamlencode(\"a\\nb\\u2029c\")",
     ] {
         for expression in
             [expression.to_owned(), format!("try({expression}, 1)"), format!("can({expression})")]
@@ -264,4 +273,93 @@ fn functions_that_only_terraform_can_call_say_why() {
         let reason = value("", call).unwrap_err();
         assert!(reason.to_string().contains(part), "{call}: {reason}");
     }
+}
+
+/// The result is the same up to the bound, and beyond it the expression is left to Terraform.
+#[test]
+fn bounds_of_functions_are_where_they_are_said_to_be() {
+    let repeated = |text: &str, count: usize| text.repeat(count);
+    let nested = |count: usize| format!("{}{}", "[".repeat(count), "]".repeat(count));
+    let names = |count: usize| format!("{{ for n in range({count}) : \"n${{n}}\" => n }}");
+    for (within, beyond, part) in [
+        (
+            format!("length(jsondecode(\"{}\"))", nested(40)),
+            format!("length(jsondecode(\"{}\"))", nested(41)),
+            "JSON nested deeper than 40",
+        ),
+        (
+            format!("length(yamldecode(\"{}\"))", nested(40)),
+            format!("length(yamldecode(\"{}\"))", nested(41)),
+            "YAML nested deeper than 40",
+        ),
+        (
+            "length(format(\"%10000d\", 1))".to_owned(),
+            "length(format(\"%10001d\", 1))".to_owned(),
+            "wider than 10000",
+        ),
+        (
+            "length(format(\"%.10000d\", 1))".to_owned(),
+            "length(format(\"%.10001d\", 1))".to_owned(),
+            "wider than 10000",
+        ),
+        (
+            format!("length(templatestring(\"a\", {}))", names(200)),
+            format!("length(templatestring(\"a\", {}))", names(201)),
+            "more than 200 names",
+        ),
+        (
+            format!("length(yamlencode({{ \"{}\" = 1 }}))", repeated("k", 128)),
+            format!("length(yamlencode({{ \"{}\" = 1 }}))", repeated("k", 129)),
+            "keys that are long",
+        ),
+        (
+            format!("parseint(\"-{}1\", 2) + 1", repeated("0", 4095)),
+            format!("parseint(\"-{}1\", 2) + 1", repeated("0", 4096)),
+            "numbers of this size",
+        ),
+        (
+            "regex(\"(a{99}){9}\", \"b\") == 1 ? 1 : 2".to_owned(),
+            "regex(\"((a{99}){99}){99}\", \"b\")".to_owned(),
+            "too large",
+        ),
+        (
+            "pow(10, 308) == 1 ? 1 : 2".to_owned(),
+            "tonumber(\"1e2400\") * tonumber(\"1e2400\")".to_owned(),
+            "numbers of this size",
+        ),
+    ] {
+        match value("", &within) {
+            Ok(_) => {}
+            Err(Reason::Failed(why)) => assert!(why.contains("does not match"), "{within}: {why}"),
+            Err(other) => panic!("{within}: {other:?}"),
+        }
+        match value("", &beyond) {
+            Err(Reason::Unavailable(why)) => assert!(why.contains(part), "{beyond}: {why}"),
+            other => panic!("{beyond}: {other:?}"),
+        }
+    }
+    for key in ["a\\nb", "a\\rb", "a\\u0085b", "a\\u2028b", "a\\u2029b"] {
+        let reason = value("", &format!("yamlencode({{ \"{key}\" = 1 }})")).unwrap_err();
+        assert!(matches!(reason, Reason::Unavailable(_)), "{key}: {reason:?}");
+    }
+}
+
+#[test]
+fn templates_see_only_the_names_that_they_are_given() {
+    all(&[
+        ("templatestring(\"$${a-b} $${_c} $${é}\", { a-b = 1, _c = 2, é = 3 })", "1 2 3"),
+        ("templatestring(\"%%{ for v in l }$${v}$${x}%%{ endfor }\", { l = [1, 2], x = \"-\" })", "1-2-"),
+        ("templatestring(\"plain\", {})", "plain"),
+        ("templatestring(\"$${x}\", tomap({ x = \"y\" }))", "y"),
+    ]);
+    all_wrong(&[
+        "templatestring(\"$${y}\", { x = 1 })",
+        "templatestring(\"$${path.module}\", {})",
+        "templatestring(\"$${\", {})",
+        "templatestring(\"a\", { \"1a\" = 1 })",
+        "templatestring(\"a\", { \"a b\" = 1 })",
+        "templatestring(\"a\", { \"-a\" = 1 })",
+        "templatestring(\"a\", { \"\" = 1 })",
+        "templatestring(\"a\", [1])",
+    ]);
 }

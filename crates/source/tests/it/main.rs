@@ -8,6 +8,7 @@ mod functions;
 mod hostile;
 mod language;
 mod parameters;
+mod references;
 mod workspace_tags;
 
 use std::collections::BTreeMap;

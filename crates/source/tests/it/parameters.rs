@@ -186,3 +186,183 @@ data "coder_workspace_tags" "t" {
     let found = template(&[("main.tf", alone)]);
     assert!(!found.has_dependent_parameters() && !found.may_refer_to_owner());
 }
+
+#[test]
+fn definitions_have_what_blocks_say() {
+    let some = r#"
+data "coder_parameter" "p" {
+  name      = "p"
+  type      = "number"
+  default   = 3
+  mutable   = "true"
+  ephemeral = true
+  validation {
+    regex     = "^a"
+    error     = "no"
+    monotonic = "increasing"
+    min       = -1
+    max       = "9"
+  }
+  option {
+    value = 3
+  }
+  option {
+    name = "no value"
+  }
+}
+data "coder_parameter" "q" {
+  name    = "q"
+  mutable = null
+  dynamic "validation" {
+    for_each = { low = 2 }
+    content {
+      min   = validation.value
+      error = validation.key
+    }
+  }
+  dynamic "option" {
+    for_each = toset(["b", "a"])
+    content {
+      value = "${option.key}${option.value}"
+    }
+  }
+  dynamic "option" {
+    for_each = []
+    content {
+      value = "none"
+    }
+  }
+}
+"#;
+    let found = template(&[("main.tf", some)]).parameters(&Inputs::default()).unwrap();
+    let p = Definition {
+        name: "p".to_owned(),
+        kind: "number".to_owned(),
+        mutable: true,
+        ephemeral: true,
+        default_value: "3".to_owned(),
+        options: vec!["3".to_owned(), String::new()],
+        validation_regex: "^a".to_owned(),
+        validation_error: "no".to_owned(),
+        validation_monotonic: "increasing".to_owned(),
+        validation_min: Some(-1),
+        validation_max: Some(9),
+        ..Definition::default()
+    };
+    assert_eq!(named(&found, "p"), Some(p));
+    let q = Definition {
+        name: "q".to_owned(),
+        kind: "string".to_owned(),
+        required: true,
+        options: vec!["aa".to_owned(), "bb".to_owned()],
+        validation_error: "low".to_owned(),
+        validation_min: Some(2),
+        ..Definition::default()
+    };
+    assert_eq!(named(&found, "q"), Some(q));
+}
+
+/// The definition of one parameter with these lines; none when only Terraform can know it.
+fn definition(lines: &str) -> Option<Definition> {
+    let main = format!("data \"coder_parameter\" \"p\" {{\n  name = \"p\"\n{lines}\n}}\n");
+    let found = template(&[("main.tf", &main)]).parameters(&Inputs::default()).unwrap();
+    assert_eq!(found.len(), 1);
+    found.into_iter().next().unwrap().definition
+}
+
+#[test]
+fn a_definition_with_an_invalid_part_is_left_to_terraform() {
+    assert!(definition("mutable = true").is_some());
+    for lines in [
+        "mutable = 5",
+        "default = null_resource.x.id",
+        "default = [1]",
+        "default = uuid()",
+        "validation {\n min = 1.5\n}",
+        "validation {\n max = 4294967296\n}",
+        "validation {\n regex = [1]\n}",
+        "option {\n value = null_resource.x.id\n}",
+        "dynamic \"option\" {\n for_each = null_resource.x\n content {\n value = 1\n }\n}",
+        "option = 5",
+    ] {
+        assert_eq!(definition(lines), None, "{lines}");
+    }
+    // Two validations are one too many: none counts.
+    let two = definition("validation {\n min = 1\n}\nvalidation {\n min = 2\n}").unwrap();
+    assert_eq!(two.validation_min, None);
+    // A block without a content has no options.
+    let without = definition("dynamic \"option\" {\n for_each = [1]\n}\ndynamic {\n}").unwrap();
+    assert_eq!(without.options, [] as [String; 0]);
+}
+
+#[test]
+fn options_in_json_are_one_or_many() {
+    let options = |options: &str| {
+        let json = format!(r#"{{"data":{{"coder_parameter":{{"a":{{"name":"a",{options}}}}}}}}}"#);
+        let found = template(&[("main.tf.json", &json)]).parameters(&Inputs::default()).unwrap();
+        found[0].definition.clone().map(|definition| definition.options)
+    };
+    assert_eq!(options(r#""option":{"value":"one"}"#), Some(vec!["one".to_owned()]));
+    assert_eq!(
+        options(r#""option":[{"value":"one"},{"name":"x"}]"#),
+        Some(vec!["one".to_owned(), String::new()])
+    );
+    assert_eq!(options(r#""option":null"#), Some(vec![]));
+    assert_eq!(options(r#""dynamic":{"option":{"for_each":[1],"content":{"value":"x"}}}"#), None);
+}
+
+#[test]
+fn what_may_depend_on_values_or_the_owner_is_found_in_every_part() {
+    let parameter = |lines: &str| format!("data \"coder_parameter\" \"p\" {{\n  name = \"p\"\n{lines}\n}}\n");
+    let reference = "data.coder_parameter.q.value";
+    let owner = "data.coder_workspace_owner.me.name";
+    for (main, depends, owned) in [
+        (parameter(""), false, false),
+        (parameter("default = local.x") + "locals {\n  y = 1\n}\n", false, false),
+        (parameter(&format!("default = {reference}")), true, false),
+        (parameter(&format!("default = {owner}")), true, true),
+        (parameter(&format!("option {{\n value = {reference}\n}}")), true, false),
+        (parameter(&format!("option {{\n value = {owner}\n}}")), true, true),
+        (
+            parameter(&format!(
+                "dynamic \"option\" {{\n for_each = {reference}\n content {{\n value = 1\n }}\n}}"
+            )),
+            true,
+            false,
+        ),
+        (
+            parameter(&format!(
+                "dynamic \"option\" {{\n for_each = {owner}\n content {{\n value = 1\n }}\n}}"
+            )),
+            true,
+            true,
+        ),
+        (parameter("default = local.x") + &format!("locals {{\n  x = {reference}\n}}\n"), true, false),
+        (parameter("default = local.x") + &format!("locals {{\n  x = {owner}\n}}\n"), true, true),
+        // A local that no parameter refers to.
+        (parameter("default = 1") + &format!("locals {{\n  x = {reference}\n}}\n"), false, false),
+        (parameter("default = 1") + &format!("locals {{\n  x = {owner}\n}}\n"), false, true),
+        (crate::module(&parameter(""), &format!("a = {owner}")), false, true),
+        (crate::module(&parameter(""), &format!("a = {reference}")), false, false),
+    ] {
+        let found = template(&[("main.tf", &main)]);
+        assert_eq!(found.invalid_files(), [] as [String; 0], "{main}");
+        assert_eq!(
+            (found.has_dependent_parameters(), found.may_refer_to_owner()),
+            (depends, owned),
+            "{main}"
+        );
+        assert!(!found.has_dependent_modules(), "{main}");
+    }
+    for (attribute, expected) in [(reference, true), (owner, true), ("local.x", true), ("local_x", false)] {
+        let main = format!(
+            "module \"m\" {{\n  source = \"./m\"\n  v = {attribute}\n}}\nlocals {{\n  x = {reference}\n}}\n"
+        );
+        let found = template(&[("main.tf", &main)]);
+        assert_eq!(
+            (found.has_dependent_modules(), found.has_dependent_parameters()),
+            (expected, expected),
+            "{attribute}"
+        );
+    }
+}
