@@ -168,12 +168,11 @@ impl Type {
         if some(|ty| matches!(ty, Self::Object(_))) && some(|ty| matches!(ty, Self::Tuple(_))) {
             return Ok(None);
         }
-        // Lists before tuples before sets, maps before objects, then anything.
+        // Lists before sets, maps before objects, then anything. To a tuple nothing else converts.
         let rank = |ty: &&Self| match ty {
             Self::List(_) | Self::Map(_) => 0,
-            Self::Tuple(_) => 1,
-            Self::Any => 3,
-            _ => 2,
+            Self::Any => 2,
+            _ => 1,
         };
         let mut expected: Vec<_> = types.iter().collect();
         expected.sort_by_key(rank);
