@@ -246,7 +246,6 @@ fn scan(text: &[u8]) -> Scan {
                         }
                         at += 1;
                     }
-                    [b'=', b'=' | b'>', ..] | [b'!' | b'<' | b'>', b'=', ..] => at += 2,
                     [b'=' | b':', ..] => {
                         match code {
                             Frame::Body { value, keys } if !*value && rest[0] == b'=' => {
@@ -312,9 +311,7 @@ fn starts_with_word(text: &[u8], word: &[u8]) -> bool {
 fn heredoc(behind: &[u8]) -> Option<(&[u8], usize)> {
     let length = behind.iter().position(|&byte| byte == b'\n')?;
     let mark = behind[..length].strip_prefix(b"-").unwrap_or(&behind[..length]).trim_ascii();
-    let is_mark =
-        !mark.is_empty() && mark.iter().all(|byte| byte.is_ascii_alphanumeric() || b"_-".contains(byte));
-    is_mark.then_some((mark, length))
+    Some((mark, length))
 }
 
 #[cfg(test)]
