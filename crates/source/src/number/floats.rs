@@ -129,6 +129,22 @@ fn the_shortest_digits_are_those_of_floats() {
 }
 
 #[test]
+fn whole_numbers_have_no_more_digits_than_they_need() {
+    let mut random = Random(8);
+    for round in 0..3000 {
+        // The numbers next to it are farther away than one.
+        let mantissa = (random.bits() >> 11) | 1 << 52 | u64::from(round % 4 != 0);
+        #[expect(clippy::cast_precision_loss, reason = "it has 53 bits")]
+        let a = mantissa as f64 * 2f64.powi(1 + round % 9);
+        let (found, shortest) = (number(a).text(&Budget::new()).unwrap(), format!("{a:e}"));
+        assert_eq!(found.parse(), Ok(a), "{found}");
+        let digits =
+            |text: &str| text.split('e').next().unwrap().replace('.', "").trim_end_matches('0').len();
+        assert_eq!(digits(&found), digits(&shortest), "{found} instead of {shortest}");
+    }
+}
+
+#[test]
 fn digits_are_rounded_to_the_even_one_of_two() {
     let mut random = Random(5);
     for round in 0..1500 {
