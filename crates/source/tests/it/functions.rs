@@ -143,6 +143,7 @@ fn encodings_and_digests() {
         ("jsonencode({ a = \"<x>\", b = [null, true] })", "{\"a\":\"\\u003cx\\u003e\",\"b\":[null,true]}"),
         ("jsondecode(\"{\\\"a\\\": [1, \\\"b\\\"]}\").a[1]", "b"),
         ("yamldecode(\"a: &x 1\\nb: *x\").b", "1"),
+        ("length(yamldecode(\"[${join(\",\", [for n in range(50) : \"[1]\"])}]\"))", "50"),
         ("yamldecode(\"a: 1\\nb: [x, 'yes']\\nc:\\n  d: true\").c.d", "true"),
         ("jsonencode(yamldecode(\"- 1\\n- '1'\\n- ~\\n- 1.5\\n- text\"))", "[1,\"1\",null,1.5,\"text\"]"),
         ("yamlencode(\"a\\u2028b\")", "\"a\\Lb\"\n"),
@@ -267,7 +268,7 @@ fn functions_that_only_terraform_can_call_say_why() {
         ("abspath(\".\")", "directory of the job"),
         ("bcrypt(\"x\")", "random"),
         ("base64gzip(\"x\")", "compression"),
-        ("issensitive(1)", "sensitive"),
+        ("issensitive(1)", "which values are sensitive"),
         ("list(1)", "removed"),
     ] {
         let reason = value("", call).unwrap_err();

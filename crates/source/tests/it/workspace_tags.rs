@@ -220,6 +220,7 @@ fn tags_may_be_computed_as_a_whole() {
     assert_eq!(found("tags = {}", &none), Ok(map(&[])));
     assert_eq!(found("count = 0\ntags = { a = var.required }", &none), Ok(map(&[])));
     assert_eq!(found("", &none).unwrap_err()[0].reason, Reason::Missing);
+    assert_eq!(found("tags = merge({ \"a\\u0000\" = 1 })", &none).unwrap_err()[0].reason, Reason::Nul);
     assert!(matches!(found("tags = [1]", &none).unwrap_err()[0].reason, Reason::NotMap(_)));
     assert!(matches!(found("tags = null_resource.x.tags", &none).unwrap_err()[0].reason, Reason::Unknown(_)));
     assert!(matches!(found("tags = merge({ a = 1 })", &classic()).unwrap_err()[0].reason, Reason::NotMap(_)));
