@@ -64,11 +64,7 @@ impl Decimal {
 
     /// Rounds to so many digits, and to the even one of two that are equally near.
     fn round(&mut self, count: i64) {
-        let Ok(count) = usize::try_from(count) else {
-            return if count < 0 {
-                self.cut(0)
-            };
-        };
+        let Ok(count) = usize::try_from(count) else { return self.cut(0) };
         if count >= self.digits.len() {
             return;
         }
