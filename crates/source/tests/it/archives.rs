@@ -17,6 +17,7 @@ fn tag_16_only_tar_and_zip_are_read() {
     let zip = zip.finish().unwrap().into_inner();
     for kind in ["application/zip", "Application/ZIP; x=y"] {
         let template = Template::read(&zip, kind).unwrap();
+        assert!(template.has_workspace_tags());
         assert_eq!(template.workspace_tags(&Inputs::default()), Ok(map(&[("a", "b")])));
     }
     let wrong = Template::read(b"hello", "text/plain").unwrap_err();

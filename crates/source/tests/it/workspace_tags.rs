@@ -244,9 +244,16 @@ fn tag_15_the_classic_flow_knows_variables_and_parameters_only() {
     ok("data.coder_parameter.size.value", "small");
     ok("data.coder_parameter.chosen.value", "");
     ok("upper(\"${data.coder_parameter.size.value}\")", "SMALL");
-    for expression in
-        ["local.cluster", "null_resource.x.id", "data.coder_workspace.me.name", "path.module", "file(\"x\")"]
-    {
+    for expression in [
+        "local.cluster",
+        "null_resource.x.id",
+        "data.coder_workspace.me.name",
+        "path.module",
+        "path.root",
+        "terraform.workspace",
+        "data.coder_workspace_owner.me.name",
+        "file(\"x\")",
+    ] {
         let errors = one(expression, &classic()).unwrap_err();
         let refused = matches!(&errors[0].reason, Reason::Failed(_) | Reason::Unavailable(_));
         assert!(refused, "{expression}: {errors:?}");
