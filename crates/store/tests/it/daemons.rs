@@ -93,6 +93,10 @@ async fn current_and_previous_jobs(fixture: Fixture) {
     let listed = daemons::list_jobs(&mut fixture.store.reader().await.unwrap(), &[daemon]).await.unwrap();
     let found: Vec<_> = listed.iter().map(|job| (job.id, job.is_current, job.worker_id)).collect();
     assert_eq!(found, [(current, true, daemon), (done[2], false, daemon)]);
+    for listed in listed {
+        let job = fixture.get_job(listed.id).await;
+        assert_eq!((listed.record(), listed.started_at), (job.record(), job.started_at), "{job:?}");
+    }
 }
 
 async fn silent_daemons_are_purged_unless_they_own_a_job(fixture: Fixture) {
