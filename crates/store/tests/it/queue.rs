@@ -101,8 +101,10 @@ async fn acquired_job_has_no_queue_position(fixture: Fixture) {
     let daemon = fixture.daemon("one", &set("a1")).await;
     let takers = takers(&fixture, &["a1"]).await;
     assert_eq!(place(&fixture, job, &takers).await, (1, 1));
-    fixture.claim(daemon, &[1]).await.unwrap();
-    assert_eq!(place(&fixture, job, &takers).await, (0, 0));
+    let waiting = [fixture.job(&set("a1")).await, fixture.job(&set("a1")).await];
+    assert_eq!(fixture.claim(daemon, &[1]).await, Some(job));
+    assert_eq!(place(&fixture, job, &takers).await, (0, 0), "though others wait");
+    assert_eq!(place(&fixture, waiting[1], &takers).await, (2, 2));
 }
 
 /// Not a benchmark: this only detects quadratic plans, with 3,000 waiting jobs of 30 tag sets.
