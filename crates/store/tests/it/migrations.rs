@@ -172,3 +172,19 @@ async fn a_command_that_inspects_makes_no_file() {
         assert_eq!(std::fs::read_to_string(&path).ok().as_deref(), content);
     }
 }
+
+/// A later release recognizes by it that a migration was changed.
+#[tokio::test]
+async fn the_checksum_of_a_migration_is_that_of_its_file() {
+    let fixture = Fixture::sqlite().await;
+    let coder_store::Location::Sqlite(path) = &fixture.database().location else { panic!("a file") };
+    let conn = rusqlite::Connection::open(path).unwrap();
+    let mut applied = conn.prepare("select name, checksum from schema_migrations order by version").unwrap();
+    let applied = applied.query_map([], |row| Ok((row.get(0)?, row.get(1)?))).unwrap();
+    let applied: Vec<(String, String)> = applied.map(Result::unwrap).collect();
+    assert_eq!(applied[0].0, "0001_accounts");
+    for (name, checksum) in applied {
+        let file = format!("{}/src/migrations/{name}.sql", env!("CARGO_MANIFEST_DIR"));
+        assert_eq!(checksum, coder_store::files::hash(&std::fs::read(file).unwrap()), "{name}");
+    }
+}
