@@ -575,3 +575,24 @@ async fn a_claim_that_others_always_outrun_ends_without_a_job() {
     let mut tx = fixture.store.reader().await.unwrap();
     assert_eq!(jobs::list_in_organization(&mut tx, OrganizationId::NIL).await.unwrap(), []);
 }
+
+/// Rows of one bucket that are too many would make every queue position slow.
+#[tokio::test]
+async fn the_counts_of_a_bucket_are_in_four_rows() {
+    let fixture = Fixture::sqlite().await;
+    let insert = async |tx: &mut Tx| {
+        for number in (0..=255).step_by(5) {
+            let id = JobId(Uuid::from_u128(number));
+            let job = jobs::NewJob { id, ..fixture.new_job(&TagSet::untagged()) };
+            jobs::insert(tx, &job, at(7)).await?;
+        }
+        Ok::<_, Error>(())
+    };
+    fixture.store.write(insert).await.unwrap();
+    let coder_store::Location::Sqlite(path) = &fixture.database().location else { panic!("a file") };
+    let conn = rusqlite::Connection::open(path).unwrap();
+    let shards = "select count(distinct shard), max(shard), sum(total) from queue_counts where level = 1
+        and organization_id = ''";
+    let found = conn.query_row(shards, [], |row| Ok((row.get(0)?, row.get(1)?, row.get(2)?)));
+    assert_eq!(found.unwrap(), (4, 3, 52));
+}
