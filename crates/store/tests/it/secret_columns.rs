@@ -304,6 +304,9 @@ async fn secrets_are_encrypted_in_every_column_and_come_back(mut fixture: Fixtur
     assert_eq!(encryption::complete(&without, at(9)).await.unwrap(), None, "there is no key");
     let tokens = values(&fixture, "workspace_agents", "auth_token").await;
     assert!(tokens.iter().all(|token| token.starts_with(b"sha256:")), "hashed without a key, too");
+    let before = without.statement_counts().work;
+    assert_eq!(encryption::complete(&without, at(9)).await.unwrap(), None);
+    assert_eq!(without.statement_counts().work - before, 1, "the tokens are searched only once");
 
     fixture.store = with_keys(&fixture, &[1]).await;
     encryption::register(&fixture.store, at(10)).await.unwrap();
