@@ -88,10 +88,10 @@ async fn watchers_end_with_the_server_and_with_their_rights() {
         }
     }
     watched.stop.cancel();
-    let stopped = rest(browsers.pop().unwrap()).await;
-    assert_eq!(stopped, (Vec::new(), 1001, "the server stops".to_owned()));
-    let revoked = rest(browsers.pop().unwrap()).await;
-    assert_eq!((revoked.1, &*revoked.2), (1008, "your right to read may have ended"));
+    // The watcher or its socket notices it first: then it is as if everything had been sent.
+    let (stopped, revoked) = (rest(browsers.pop().unwrap()).await, rest(browsers.pop().unwrap()).await);
+    assert!([1000, 1001].contains(&stopped.1), "{stopped:?}");
+    assert!([1000, 1008].contains(&revoked.1), "{revoked:?}");
 }
 
 #[tokio::test]
@@ -119,9 +119,11 @@ async fn a_follower_gets_the_lines_of_an_agent_until_another_build_begins() {
     // Lines of one report come in messages that clients can read.
     let long = "x".repeat(20 << 10);
     lines(&[&long, "y", &long]).await;
-    let counts =
-        [next(&mut browser).await, next(&mut browser).await].map(|lines| lines.as_array().unwrap().len());
-    assert_eq!(counts, [2, 1]);
+    let parts = [next(&mut browser).await, next(&mut browser).await];
+    assert!(parts.iter().all(|part| part.to_string().len() <= 32 << 10));
+    let outputs = parts.iter().flat_map(|part| part.as_array().unwrap());
+    let outputs: String = outputs.map(|line| line["output"].as_str().unwrap()).collect();
+    assert!(outputs == format!("{long}y{long}"), "{}", outputs.len());
     watched.rig.build("start").await;
     watched.app.events.workspace_changed(watched.rig.workspace);
     assert_eq!(rest(browser).await, (Vec::new(), 1000, "done".to_owned()));
