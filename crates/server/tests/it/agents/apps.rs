@@ -436,7 +436,8 @@ async fn pages_of_others_do_not_change_anything_in_a_private_app() {
         ]
         .map(|name| header(&preflight, name));
         let methods = "GET, HEAD, POST, PUT, PATCH, DELETE, OPTIONS";
-        let want = if is_foreign { ["", "", "", "Origin"] } else { [allowed.as_str(), methods, "x-one", "Origin"] };
+        let want =
+            if is_foreign { ["", "", "", "Origin"] } else { [allowed.as_str(), methods, "x-one", "Origin"] };
         assert_eq!(said, want.map(str::to_owned), "{origin}");
         assert_eq!(preflight.text(), "", "the app does not see it");
     }
@@ -599,7 +600,8 @@ async fn the_scheme_of_the_access_url_counts_for_apps() {
     let (_, attributes) = cookie(&seen, "coder_signed_app_token").unwrap();
     assert_eq!(attributes, "Path=/; HttpOnly; Secure; SameSite=Lax; Max-Age=60");
     let away = header(&site.get("", &host("web"), "/a").await, "location");
-    let back = "https://coder.test/api/v2/applications/auth-redirect?redirect_uri=https%3A%2F%2Fweb--w--admin";
+    let back =
+        "https://coder.test/api/v2/applications/auth-redirect?redirect_uri=https%3A%2F%2Fweb--w--admin";
     assert!(away.starts_with(back), "{away}");
 }
 
@@ -631,9 +633,10 @@ async fn ports_are_listed_that_are_no_apps_and_worth_opening() {
             io.flush().await.unwrap();
         }
     });
-    for detail in
-        ["the agent answered with status 500 Internal Server Error", "the agent's answer is not what was asked for"]
-    {
+    for detail in [
+        "the agent answered with status 500 Internal Server Error",
+        "the agent's answer is not what was asked for",
+    ] {
         let failed = server.get(owner, &path).await.expect(502);
         assert_eq!(failed["message"], "The ports of the workspace could not be listed.");
         assert_eq!(failed["detail"], detail);

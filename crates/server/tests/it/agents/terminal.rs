@@ -234,7 +234,8 @@ async fn terminals_are_for_those_who_may_connect() {
     assert_eq!(server.get(owner, &format!("{good}&command={}", long(16_384))).await.status, 426);
     // Each text is short enough, but not all of them together: backslashes are escaped.
     let escaped = "\\".repeat(16_384);
-    let refused = server.get(owner, &format!("{good}&command={escaped}&container={escaped}")).await.expect(400);
+    let refused =
+        server.get(owner, &format!("{good}&command={escaped}&container={escaped}")).await.expect(400);
     assert_eq!(refused["message"], "The parameters are too long.");
     let cookie = format!("coder_session_token={owner}");
     for (origin, status) in [("http://coder.test", 426), ("https://evil.test", 403), ("null", 403)] {
