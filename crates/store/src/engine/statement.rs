@@ -93,3 +93,21 @@ macro_rules! statements {
     };
 }
 pub(crate) use statements;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_a_select_certainly_changes_nothing() {
+        for (text, reads) in [
+            ("select id from users", true),
+            ("with kept as (select id from users for share) select id from kept", false),
+            ("update users set name = $1", false),
+            ("insert into users (id) values ($1)", false),
+            ("delete from users", false),
+        ] {
+            assert_eq!(Statement::new("users", "users.X", sql(text)).only_reads(), reads, "{text}");
+        }
+    }
+}
