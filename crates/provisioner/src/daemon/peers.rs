@@ -129,7 +129,7 @@ mod tests {
     fn daemon(dir: &Path, name: &str, level: IsolationLevel) -> SandboxConfig {
         let cache = dir.join(name);
         std::fs::create_dir_all(&cache).unwrap();
-        let support = IsolationSupport { level, ..IsolationSupport::default() };
+        let support = IsolationSupport::at(level);
         let registry = DaemonRegistry::locate(Some(&dir.join("registry")));
         SandboxConfig { support, cache, registry, ..SandboxConfig::default() }
     }

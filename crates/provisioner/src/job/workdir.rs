@@ -439,4 +439,76 @@ mod tests {
         assert!(without.finish(false).is_none());
         assert_eq!(job_dirs(parent.path()), [left.dir]);
     }
+
+    #[test]
+    fn a_job_has_its_files_in_its_own_directory() {
+        let parent = tempfile::tempdir().unwrap();
+        let work = WorkDir::create(parent.path(), SystemTime::UNIX_EPOCH).unwrap();
+        let root = work.root().to_owned();
+        assert_eq!(root.parent(), Some(parent.path()));
+        assert_eq!((work.template(), work.private_dir()), (root.join("template"), root.join("private")));
+        assert_eq!(work.private("a"), root.join("private/a"));
+        for (file, path) in [
+            (work.private_file("b"), "private/b"),
+            (work.in_template("c"), "template/c"),
+            (work.state_file(), "template/terraform.tfstate"),
+            (work.record_file(), "private/job.json"),
+        ] {
+            assert_eq!(file.path(), root.join(path));
+            file.write(path.as_bytes()).unwrap();
+            assert_eq!(std::fs::read_to_string(root.join(path)).unwrap(), path);
+        }
+        std::fs::create_dir_all(work.template().join("module/inner")).unwrap();
+        std::os::unix::fs::symlink(root.join("private"), work.template().join("link")).unwrap();
+        for (folder, plain) in [("module", true), ("module/inner", true), ("link", false), ("missing", false)]
+        {
+            assert_eq!(work.is_plain(folder), plain, "{folder}");
+        }
+        drop(work);
+        assert!(!root.exists(), "nothing of it is kept");
+    }
+
+    #[test]
+    fn a_state_that_terraform_changes_is_kept_however_the_job_ends() {
+        let parent = tempfile::tempdir().unwrap();
+        for (preserves, has_state, kept) in [(false, true, false), (true, false, false), (true, true, true)] {
+            let work = WorkDir::create(parent.path(), SystemTime::UNIX_EPOCH).unwrap();
+            if preserves {
+                work.preserve_state();
+            }
+            if has_state {
+                work.state_file().write(b"state").unwrap();
+                work.record_file().write(b"record").unwrap();
+            }
+            drop(work);
+            let left = job_dirs(parent.path());
+            assert_eq!(left.len(), usize::from(kept), "{preserves} {has_state}");
+            for dir in left {
+                assert_eq!(std::fs::read_to_string(dir.join(STATE)).unwrap(), "state");
+                assert_eq!(std::fs::read_to_string(dir.join(RECORD_FILE)).unwrap(), "record");
+                std::fs::remove_dir_all(dir).unwrap();
+            }
+        }
+        let left = keep_state(parent.path(), b"later").unwrap();
+        assert_eq!(left, salvaged_in(&left.dir));
+        assert_eq!(job_dirs(parent.path()), std::slice::from_ref(&left.dir));
+        assert_eq!(std::fs::read_to_string(left.dir.join(STATE)).unwrap(), "later");
+        let claim = WorkDirClaim::take(parent.path()).unwrap().unwrap();
+        assert_eq!(claim.salvaged, [left], "the next daemon finds it");
+    }
+
+    #[test]
+    fn the_lock_of_a_job_is_held_while_it_runs() {
+        let parent = tempfile::tempdir().unwrap();
+        assert!(locks(parent.path()).is_empty() && locks(&parent.path().join("missing")).is_empty());
+        std::fs::write(parent.path().join("other"), "").unwrap();
+        let work = WorkDir::create(parent.path(), SystemTime::UNIX_EPOCH).unwrap();
+        let name = work.root().file_name().unwrap().to_str().unwrap().replace(PREFIX, LOCK_PREFIX);
+        assert_eq!(locks(parent.path()), [parent.path().join(&name)]);
+        assert!(is_held(&parent.path().join(&name)));
+        drop(work);
+        assert!(locks(parent.path()).is_empty(), "removed with the directory");
+        std::fs::write(parent.path().join(&name), "").unwrap();
+        assert!(!is_held(&parent.path().join(&name)) && !is_held(&parent.path().join("missing")));
+    }
 }

@@ -513,4 +513,39 @@ mod tests {
         secrets.add(["hidden"]);
         assert_eq!(secrets.masker().mask("hidden"), MASK);
     }
+
+    /// Each text takes memory for the search, and users choose how many there are.
+    #[test]
+    fn only_new_texts_of_enough_length_make_a_new_search() {
+        let secrets = Secrets::default();
+        assert!(secrets.masker().is_empty() && secrets.masker().reach() == 0);
+        secrets.add(["abc", " abc ", ""]);
+        assert!(secrets.masker().is_empty());
+        secrets.add(["abcd"]);
+        let masker = secrets.masker();
+        assert!(!masker.is_empty());
+        // Eight hexadecimal digits are its longest form.
+        assert_eq!(masker.reach(), 3 * 8 + OVERLAP_BYTES);
+        secrets.add(["abcd", "x"]);
+        assert!(Arc::ptr_eq(&masker, &secrets.masker()), "nothing is new");
+        secrets.add(["efgh"]);
+        assert_eq!(secrets.masker().mask("abcd efgh"), "(redacted) (redacted)");
+        assert_eq!(masker.mask("abcd efgh"), "(redacted) efgh");
+    }
+
+    #[test]
+    fn ranges_become_one_mask_where_they_touch() {
+        for (ranges, expected) in [
+            (&[][..], "0123456789"),
+            (&[(2, 4)], "01(redacted)456789"),
+            (&[(2, 4), (4, 6)], "01(redacted)6789"),
+            (&[(2, 4), (5, 6)], "01(redacted)4(redacted)6789"),
+            (&[(5, 6), (2, 9), (3, 4)], "01(redacted)9"),
+            (&[(0, 10)], "(redacted)"),
+            (&[(0, 1), (9, 10)], "(redacted)12345678(redacted)"),
+        ] {
+            let of_text = ranges.iter().map(|&(from, to)| from..to).collect();
+            assert_eq!(replace_ranges("0123456789", of_text), expected, "{ranges:?}");
+        }
+    }
 }
