@@ -93,7 +93,8 @@ impl TextSocket {
         let mut wake = std::pin::pin!(wake);
         loop {
             tokio::select! {
-                woken = wake.as_mut() => return Ok(woken),
+                // What ends this wait may end `wake` too, and the peer is told why.
+                woken = wake.as_mut() => return self.ended().map_or(Ok(woken), Err),
                 () = self.stop.cancelled() => return Err(SocketError::Stopping),
                 () = self.revoked.cancelled() => return Err(SocketError::Revoked),
                 message = self.socket.next() => match message {
@@ -111,6 +112,15 @@ impl TextSocket {
                     sent.map_err(|_| SocketError::Silent)??;
                 }
             }
+        }
+    }
+
+    /// Why nothing more is sent, whatever there is to send.
+    fn ended(&self) -> Option<SocketError> {
+        if self.stop.is_cancelled() {
+            Some(SocketError::Stopping)
+        } else {
+            self.revoked.is_cancelled().then_some(SocketError::Revoked)
         }
     }
 
