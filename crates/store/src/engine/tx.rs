@@ -476,7 +476,8 @@ impl Drop for Tx {
     }
 }
 
-#[cfg(all(test, feature = "testing"))]
+#[cfg(test)]
+#[cfg(feature = "testing")]
 mod tests {
     use jiff::Timestamp;
 

@@ -1,5 +1,7 @@
 //! Rows of users, organizations, tokens and keys: every query with rows that it must find and rows that it must not.
 
+use std::slice;
+
 use coder_domain::ids::{KeyId, OrganizationId, UserId};
 use coder_domain::key::{AllowList, KeyValidity, Sha256Digest};
 use coder_domain::secret::Secret;
@@ -58,7 +60,7 @@ async fn every_field_of_a_user_is_stored(fixture: Fixture) {
     assert_eq!(users::find_by_username(&mut tx, "bOB").await.unwrap(), found);
     assert_eq!(users::find_by_email(&mut tx, "BOB@example.com").await.unwrap(), found);
     let many = users::find_many(&mut tx, &[bob.id, UserId::random()]).await.unwrap();
-    assert_eq!(many, [bob.clone()]);
+    assert_eq!(many, slice::from_ref(&bob));
     assert_eq!(users::find(&mut tx, UserId::random()).await.unwrap(), None);
     assert!(users::get(&mut tx, UserId::random()).await.unwrap_err().is_not_found());
     assert_eq!(users::find_by_username(&mut tx, "bo").await.unwrap(), None);
@@ -135,7 +137,7 @@ async fn users_are_selected_by_each_field(fixture: Fixture) {
         let count = users::count(&mut tx, &filter).await.unwrap();
         assert_eq!(count, i64::try_from(names.len()).unwrap(), "{filter:?}");
     }
-    assert_eq!(users::list(&mut tx, &any(), 1, 1).await.unwrap(), [bob.clone()]);
+    assert_eq!(users::list(&mut tx, &any(), 1, 1).await.unwrap(), slice::from_ref(&bob));
     users::delete(&mut tx, bob.id, at(30)).await.unwrap();
     assert_eq!(users::count(&mut tx, &any()).await.unwrap(), 2);
     assert!(users::any(&mut tx).await.unwrap());
@@ -241,9 +243,9 @@ async fn members_are_listed_by_name_in_pages(fixture: Fixture) {
         organizations::list_members(tx, organization, limit, offset).await.unwrap()
     };
     assert_eq!(list(&mut tx, fixture.organization, 9, 0).await, [of_ada.clone(), of_bob.clone()]);
-    assert_eq!(list(&mut tx, fixture.organization, 1, 0).await, [of_ada.clone()]);
-    assert_eq!(list(&mut tx, fixture.organization, 9, 1).await, [of_bob.clone()]);
-    assert_eq!(list(&mut tx, second.id, 9, 0).await, [elsewhere.clone()]);
+    assert_eq!(list(&mut tx, fixture.organization, 1, 0).await, slice::from_ref(&of_ada));
+    assert_eq!(list(&mut tx, fixture.organization, 9, 1).await, slice::from_ref(&of_bob));
+    assert_eq!(list(&mut tx, second.id, 9, 0).await, slice::from_ref(&elsewhere));
     let find = async |tx: &mut Tx, organization, user| {
         organizations::find_member(tx, organization, user).await.unwrap()
     };

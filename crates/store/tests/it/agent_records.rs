@@ -1,5 +1,7 @@
 //! What agents report, their sub-agents, their sessions and shared ports.
 
+use std::slice;
+
 use coder_domain::build::Transition;
 use coder_domain::ids::{AgentId, AppId, JobId, LogSourceId, ScriptId, WorkspaceId};
 use coder_domain::secret::Secret;
@@ -185,7 +187,7 @@ async fn sub_agents_belong_to_their_parent(fixture: Fixture) {
     agents::insert(&mut tx, &[]).await.unwrap();
     agents::insert(&mut tx, &[first.clone(), second.clone(), foreign.clone()]).await.unwrap();
     assert_eq!(agents::list_children(&mut tx, parent.id).await.unwrap(), [second.clone(), first.clone()]);
-    assert_eq!(agents::list_children(&mut tx, other.id).await.unwrap(), [foreign.clone()]);
+    assert_eq!(agents::list_children(&mut tx, other.id).await.unwrap(), slice::from_ref(&foreign));
     assert_eq!(agents::list_children(&mut tx, first.id).await.unwrap(), []);
     for (id, of) in [(foreign.id, parent.id), (parent.id, parent.id), (AgentId::random(), parent.id)] {
         let refused = agents::delete_child(&mut tx, id, of, at(9)).await;
@@ -292,7 +294,7 @@ async fn lines_and_sources_of_logs_come_back(fixture: Fixture) {
     agent_logs::insert_source(&mut tx, &renamed).await.unwrap();
     let listed = agent_logs::list_sources(&mut tx, &[agent]).await.unwrap();
     assert_eq!(listed, [second, first.clone()], "oldest first, and never changed");
-    assert_eq!(agent_logs::list_sources(&mut tx, &[other]).await.unwrap(), [foreign.clone()]);
+    assert_eq!(agent_logs::list_sources(&mut tx, &[other]).await.unwrap(), slice::from_ref(&foreign));
 
     let lines = [line(Level::Trace, "a\0"), line(Level::Error, ""), line(Level::Warn, "c")];
     for (agent, source, lines, stored) in [
@@ -405,7 +407,7 @@ async fn shared_ports_belong_to_a_workspace(fixture: Fixture) {
         assert!(port_shares::upsert(&mut tx, share).await.unwrap());
     }
     assert_eq!(port_shares::list(&mut tx, one).await.unwrap(), kept);
-    assert_eq!(port_shares::list(&mut tx, two).await.unwrap(), [foreign.clone()]);
+    assert_eq!(port_shares::list(&mut tx, two).await.unwrap(), slice::from_ref(&foreign));
     port_shares::delete(&mut tx, one, "main", 80).await.unwrap();
     let again = port_shares::delete(&mut tx, one, "main", 80).await;
     assert!(matches!(again, Err(Error::Stale { .. })), "{again:?}");

@@ -1,5 +1,7 @@
 //! Connections of daemons: their beginning and end, requests to leave, and by whom daemons joined.
 
+use std::slice;
+
 use coder_domain::ids::{DaemonId, KeyId, OrganizationId, UserId};
 use coder_domain::tags::TagSet;
 use coder_store::daemons::{
@@ -132,7 +134,7 @@ async fn a_request_to_leave_lasts_until_the_daemon_joins_again(fixture: Fixture)
     assert_eq!(daemons::list_drains(&mut tx, &ids).await.unwrap(), []);
     daemons::update_drain(&mut tx, asked.id, "an upgrade", at(15)).await.unwrap();
     let request = DrainRequest { id: asked.id, asked_at: at(15), reason: "an upgrade".to_owned() };
-    assert_eq!(daemons::list_drains(&mut tx, &ids).await.unwrap(), [request.clone()]);
+    assert_eq!(daemons::list_drains(&mut tx, &ids).await.unwrap(), slice::from_ref(&request));
     assert_eq!(daemons::list_drains(&mut tx, &[other.id]).await.unwrap(), []);
     let draining = async |tx: &mut Tx, id| daemons::find(tx, id).await.unwrap().unwrap().draining;
     assert!(draining(&mut tx, asked.id).await && !draining(&mut tx, other.id).await);

@@ -1,5 +1,7 @@
 //! Rows about jobs beside the job's own: uploads, logs, progress, counts of waiting jobs, and the cleanup of the queue.
 
+use std::slice;
+
 use coder_domain::ids::{BuildId, DaemonId, FileId, JobId, OrganizationId};
 use coder_domain::job::{Status, Type};
 use coder_domain::key::Sha256Digest;
@@ -83,7 +85,7 @@ async fn every_field_of_a_job_is_stored(fixture: Fixture) {
     assert_eq!(jobs::get(&mut tx, new.id).await.unwrap(), expected);
     assert_eq!(jobs::find(&mut tx, new.id).await.unwrap(), Some(expected.clone()));
     let found = jobs::find_many(&mut tx, &[JobId::random(), new.id]).await.unwrap();
-    assert_eq!(found, [expected.clone()]);
+    assert_eq!(found, slice::from_ref(&expected));
     assert!(jobs::get(&mut tx, JobId::random()).await.unwrap_err().is_not_found());
     let input = Document(serde_json::json!({ "value": 2 }));
     jobs::update_input(&mut tx, new.id, &input).await.unwrap();
