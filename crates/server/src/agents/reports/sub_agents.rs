@@ -130,10 +130,10 @@ fn apps(
             Some("a sub-agent has too many apps")
         } else if !names::app_slug(&app.slug) {
             Some("the slug must be lower-case letters and digits with single hyphens between them")
-        } else if !slugs.insert(app.slug.clone()) {
-            Some("another app has this slug")
         } else if texts(&app).any(|text| text.len() > MAX_TEXT_BYTES) {
             Some("a text of the app is too long")
+        } else if !slugs.insert(app.slug.clone()) {
+            Some("another app has this slug")
         } else {
             None
         };
@@ -277,12 +277,12 @@ mod tests {
         let check = request::app::Healthcheck { url: "x".repeat(MAX_TEXT_BYTES + 1), ..Default::default() };
         let checked = request::App { healthcheck: Some(check), ..app("checked") };
         let (over, within) = (long("over", MAX_TEXT_BYTES + 1), long("within", MAX_TEXT_BYTES));
-        let asked = vec![app("a"), app("a"), app("B"), over, checked, app("c"), within];
+        let asked = vec![app("a"), app("a"), app("B"), over, checked, app("c"), within, app("over")];
         let (made, errors) = apps(AgentId::random(), asked, coder_domain::Timestamp::UNIX_EPOCH);
         let made: Vec<_> = made.iter().map(|app| (&*app.slug, app.position)).collect();
         let refused: Vec<_> = errors.iter().map(|error| (error.index, &*error.error)).collect();
         let slug = "the slug must be lower-case letters and digits with single hyphens between them";
-        assert_eq!(made, [("a", 0), ("c", 5), ("within", 6)]);
+        assert_eq!(made, [("a", 0), ("c", 5), ("within", 6), ("over", 7)]);
         assert_eq!(
             refused,
             [
