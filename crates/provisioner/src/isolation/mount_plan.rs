@@ -36,7 +36,8 @@ pub(super) enum MountStep {
     /// Mounts the directory on itself, so that it cannot be renamed: below a renamed parent the masked content
     /// would be visible.
     BindSelf(CString),
-    /// Attaches the daemon's empty directory over this one, read-only.
+    /// Attaches the daemon's empty directory over this one, read-only. Only before the daemon's cache, which contains it, is
+    /// masked.
     HideDirectory(MountTarget),
     /// Mounts a new empty directory over this one, in which trees are attached.
     MaskDirectory(CString),
