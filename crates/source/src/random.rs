@@ -1,19 +1,21 @@
 //! Random that is the same in every run, for tests.
 
-/// A sequence of SplitMix64.
-pub(crate) struct Random(pub(crate) u64);
+use coder_testkit::random;
+
+/// A sequence with what generators of texts need.
+pub(crate) struct Random(random::Random);
 
 impl Random {
-    pub(crate) fn bits(&mut self) -> u64 {
-        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
-        let mut mixed = self.0;
-        mixed = (mixed ^ (mixed >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-        mixed = (mixed ^ (mixed >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
-        mixed ^ (mixed >> 31)
+    pub(crate) const fn from_seed(seed: u64) -> Self {
+        Self(random::Random::from_seed(seed))
+    }
+
+    pub(crate) const fn bits(&mut self) -> u64 {
+        self.0.bits()
     }
 
     pub(crate) fn below(&mut self, bound: usize) -> usize {
-        usize::try_from(self.bits() % bound as u64).unwrap()
+        usize::try_from(self.0.below(bound as u64)).unwrap()
     }
 
     pub(crate) fn one<'p>(&mut self, pool: &[&'p str]) -> &'p str {

@@ -209,7 +209,7 @@ impl Generator {
 }
 
 fn generated(seed: u64) -> Source {
-    let mut generator = Generator { random: Random(seed), source: Source::default() };
+    let mut generator = Generator { random: Random::from_seed(seed), source: Source::default() };
     generator.body(5);
     generator.source
 }

@@ -28,7 +28,7 @@ const FUNCTION_TABLES: [&str; 12] = [
 /// Each function and each kind of expression has a sequence of its own, so that new arguments of one leave the others alone.
 fn sequence(name: &str, seed: u64) -> Random {
     let hash = |hash: u64, byte: u8| (hash ^ u64::from(byte)).wrapping_mul(0x0100_0000_01b3);
-    Random(name.bytes().fold(0xcbf2_9ce4_8422_2325, hash) ^ seed)
+    Random::from_seed(name.bytes().fold(0xcbf2_9ce4_8422_2325, hash) ^ seed)
 }
 
 fn any(random: &mut Random) -> &'static str {
